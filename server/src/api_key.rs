@@ -15,12 +15,13 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use utoipa::ToSchema;
 
 /// The tenant of the configured key and of the initial key.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// What requests with an API key may do. Each scope includes those before it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyScope {
     /// Read agents, sessions and usage.

@@ -1,8 +1,9 @@
 //! `saggar-server`: the HTTP server of saggar (saggar-server(8)).
 
 use clap::Parser;
+use saggar_server::error::Error;
 use saggar_server::settings::{Arguments, LogFormat, Settings};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -11,7 +12,11 @@ const DEFAULT_FILTER: &str = "info,sqlx=warn,sqlx_postgres::options=off";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let settings = match Settings::read(Arguments::parse(), |name| std::env::var(name).ok()) {
+    let arguments = Arguments::parse();
+    if arguments.print_openapi {
+        return print_openapi();
+    }
+    let settings = match Settings::read(arguments, |name| std::env::var(name).ok()) {
         Ok(settings) => settings,
         Err(error) => return report_error(&error),
     };
@@ -36,7 +41,23 @@ fn init_logging(format: LogFormat) {
     }
 }
 
-fn report_error(error: &saggar_server::error::Error) -> ExitCode {
+/// Prints the OpenAPI document.
+fn print_openapi() -> ExitCode {
+    let text = match saggar_server::api::document_text() {
+        Ok(text) => text,
+        Err(error) => {
+            return report_error(&Error::new(format!("cannot create the OpenAPI document: {error}")));
+        }
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader needs no more.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => report_error(&Error::new(format!("cannot print the OpenAPI document: {error}"))),
+    }
+}
+
+fn report_error(error: &Error) -> ExitCode {
     // Nothing is left to tell if standard error is closed; the exit status remains.
     let _ = writeln!(std::io::stderr(), "saggar-server: error: {error}");
     ExitCode::FAILURE

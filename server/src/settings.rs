@@ -50,6 +50,9 @@ pub struct Arguments {
     /// Set the format of log lines on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Print the OpenAPI document of the API to standard output, and exit
+    #[arg(long, exclusive = true)]
+    pub print_openapi: bool,
 }
 
 /// The format of log lines.

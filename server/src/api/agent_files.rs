@@ -6,6 +6,7 @@ use super::auth::Caller;
 use super::download::{UNKNOWN_TYPE, download};
 use super::error::ApiError;
 use super::extract::{AgentItem, AgentName, JsonBody, QueryParams};
+use super::objects::{BinaryFile, FileEntry};
 use crate::agent_files::{AgentDirectory, AgentFileError};
 use crate::agent_folder::{self, NewFile};
 use crate::store::Agent;
@@ -13,30 +14,58 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
 
 /// Maximum size of a file as JSON, in bytes.
 const JSON_FILE_LIMIT: u64 = 1 << 20;
 /// Maximum size of a file as raw bytes; the server holds it in memory.
 const RAW_FILE_LIMIT: u64 = 100 << 20;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = UploadAgentFilesRequest)]
 pub(super) struct AgentFilesBody {
     files: Vec<FileBody>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentFileList {
+    files: Vec<FileEntry>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentFile {
+    path: String,
+    content: String,
+    /// In bytes.
+    size: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WrittenFiles {
+    /// The number of files.
+    written: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeletedFile {
+    deleted: bool,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct AgentFileQuery {
+    /// The representation of the file.
     #[serde(default)]
+    #[param(inline)]
     format: AgentFileFormat,
 }
 
 /// The representation of a file in a response.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum AgentFileFormat {
     #[default]
@@ -44,23 +73,58 @@ enum AgentFileFormat {
     Raw,
 }
 
-/// `GET /api/agents/:name/files`.
+/// Lists the files of an agent.
+#[utoipa::path(
+    get,
+    path = "/api/agents/{name}/files",
+    operation_id = "listAgentFiles",
+    tag = "Agent files",
+    params(AgentName),
+    responses(
+        (status = 200, description = "The files", body = AgentFileList),
+        (status = 404, description = "No such agent"),
+        (status = 422, description = "The folder of the agent is missing"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AgentFileList>, ApiError> {
     let _agent_lock = app.agent_locks.read((caller.tenant.clone(), name.clone())).await;
     let agent = find_agent(&app, &caller, &name).await?;
     let entries = access(readable_folder(&app, &agent)?, |files| files.list()).await?;
-    let entries: Vec<Value> = entries
-        .into_iter()
-        .map(|entry| json!({ "path": entry.path, "size": entry.size, "modifiedAt": entry.modified_at }))
-        .collect();
-    Ok(Json(json!({ "files": entries })))
+    let entries = entries.into_iter();
+    let files =
+        entries.map(|entry| FileEntry { path: entry.path, size: entry.size, modified_at: entry.modified_at });
+    Ok(Json(AgentFileList { files: files.collect() }))
 }
 
-/// `GET /api/agents/:name/files/*`.
+/// Returns a file of an agent.
+#[utoipa::path(
+    get,
+    path = "/api/agents/{name}/files/{*path}",
+    operation_id = "getAgentFile",
+    tag = "Agent files",
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        (
+            "path" = String,
+            Path,
+            description = "The path of the file in the folder of the agent; it can contain slashes",
+        ),
+        AgentFileQuery,
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The text of the file, or with `format=raw` its bytes",
+            content((AgentFile = "application/json"), (BinaryFile = "application/octet-stream")),
+        ),
+        (status = 404, description = "No such agent, or no such file"),
+        (status = 422, description = "The folder of the agent is missing"),
+    ),
+)]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -87,40 +151,72 @@ pub(super) async fn show(
         }
         AgentFileFormat::Json => {
             let size = content.len();
-            let text = String::from_utf8(content).map_err(|_| {
+            let content = String::from_utf8(content).map_err(|_| {
                 ApiError::bad_request("The file is not UTF-8 text: request it with ?format=raw")
             })?;
-            let body = json!({ "path": path.to_string_lossy(), "content": text, "size": size });
-            Ok(Json(body).into_response())
+            let path = path.to_string_lossy().into_owned();
+            Ok(Json(AgentFile { path, content, size }).into_response())
         }
     }
 }
 
-/// `POST /api/agents/:name/files`: creates or replaces files.
+/// Creates or replaces files of an agent.
+#[utoipa::path(
+    post,
+    path = "/api/agents/{name}/files",
+    operation_id = "uploadAgentFiles",
+    tag = "Agent files",
+    params(AgentName),
+    request_body = AgentFilesBody,
+    responses(
+        (status = 200, description = "The files are written", body = WrittenFiles),
+        (status = 404, description = "No such agent"),
+        (status = 422, description = "The folder of the agent is missing"),
+    ),
+)]
 pub(super) async fn write(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<AgentFilesBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WrittenFiles>, ApiError> {
     let files = body.files.iter().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
     let count = files.len();
     change(app, caller, name, move |folder| {
         files.iter().try_for_each(|file| folder.write(&file.path, &file.content))
     })
     .await?;
-    Ok(Json(json!({ "written": count })))
+    Ok(Json(WrittenFiles { written: count }))
 }
 
-/// `DELETE /api/agents/:name/files/*`.
+/// Deletes a file of an agent.
+#[utoipa::path(
+    delete,
+    path = "/api/agents/{name}/files/{*path}",
+    operation_id = "deleteAgentFile",
+    tag = "Agent files",
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        (
+            "path" = String,
+            Path,
+            description = "The path of the file in the folder of the agent; it can contain slashes",
+        ),
+    ),
+    responses(
+        (status = 200, description = "The file is deleted", body = DeletedFile),
+        (status = 404, description = "No such agent, or no such file"),
+        (status = 422, description = "The folder of the agent is missing"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentItem { agent: name, item }: AgentItem,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DeletedFile>, ApiError> {
     let path = parse_path(&item)?;
     change(app, caller, name, move |folder| folder.delete(&path)).await?;
-    Ok(Json(json!({ "deleted": true })))
+    Ok(Json(DeletedFile { deleted: true }))
 }
 
 /// Changes the files of an agent while no session of it starts. The change completes even if the client disconnects.

@@ -5,34 +5,42 @@ use super::agents::find_agent;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{AgentItem, AgentName, JsonBody};
+use super::objects::Confirmation;
 use crate::store::{PromptVersion, VersionContent, VersionKey};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::json;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// Maximum number of characters of a name.
 const MAX_NAME: usize = 255;
 
 /// Body of `POST` and `PATCH`. Of a version that is updated, absent fields are retained, and null clears a field.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = AgentVersionRequest)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VersionBody {
+    /// By default `v` and the number of the version.
+    #[schema(max_length = 255)]
     name: Option<String>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
     system_prompt: Option<Option<String>>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
     release_notes: Option<Option<String>>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Vec<String>>)]
     knowledge_files: Option<Option<Vec<String>>>,
     /// Only for a new version.
     clone_from: Option<VersionReference>,
 }
 
-/// A version in a body.
-#[derive(Debug, Deserialize)]
+/// The number or the id of a version.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 enum VersionReference {
     Number(i64),
@@ -61,48 +69,112 @@ impl VersionBody {
     }
 }
 
-fn version_object(version: &PromptVersion) -> Value {
-    let files: Option<Value> =
-        version.knowledge_files.as_deref().and_then(|files| serde_json::from_str(files).ok());
-    json!({
-        "id": version.id,
-        "tenantId": version.tenant_id,
-        "agentName": version.agent_name,
-        "versionNumber": version.version_number,
-        "name": version.name,
-        "systemPrompt": version.system_prompt,
-        "releaseNotes": version.release_notes,
-        "isActive": version.is_active != 0,
-        "knowledgeFiles": files,
-        "createdBy": version.created_by,
-        "createdAt": version.created_at,
-        "updatedAt": version.updated_at,
-    })
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct AgentVersion {
+    id: String,
+    tenant_id: String,
+    agent_name: String,
+    /// Unique for each agent, from 1.
+    version_number: i64,
+    name: String,
+    #[schema(required)]
+    system_prompt: Option<String>,
+    #[schema(required)]
+    release_notes: Option<String>,
+    is_active: bool,
+    #[schema(required)]
+    knowledge_files: Option<Vec<String>>,
+    #[schema(required)]
+    created_by: Option<String>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
 }
 
-fn version_response(version: &PromptVersion) -> Json<Value> {
-    Json(json!({ "version": version_object(version) }))
+impl From<PromptVersion> for AgentVersion {
+    fn from(version: PromptVersion) -> Self {
+        AgentVersion {
+            knowledge_files: version.knowledge_files.and_then(|files| serde_json::from_str(&files).ok()),
+            id: version.id,
+            tenant_id: version.tenant_id,
+            agent_name: version.agent_name,
+            version_number: version.version_number,
+            name: version.name,
+            system_prompt: version.system_prompt,
+            release_notes: version.release_notes,
+            is_active: version.is_active != 0,
+            created_by: version.created_by,
+            created_at: version.created_at,
+            updated_at: version.updated_at,
+        }
+    }
 }
 
-/// `GET /api/agents/:name/versions`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentVersionResponse {
+    version: AgentVersion,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentVersionList {
+    versions: Vec<AgentVersion>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ActivatedVersion {
+    activated: bool,
+    version_number: i64,
+}
+
+fn version_response(version: PromptVersion) -> Json<AgentVersionResponse> {
+    Json(AgentVersionResponse { version: version.into() })
+}
+
+/// Lists the versions of an agent, the newest first.
+#[utoipa::path(
+    get,
+    path = "/api/agents/{name}/versions",
+    operation_id = "listAgentVersions",
+    tag = "Agent versions",
+    params(AgentName),
+    responses(
+        (status = 200, description = "The versions", body = AgentVersionList),
+        (status = 404, description = "No such agent"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AgentVersionList>, ApiError> {
     find_agent(&app, &caller, &name).await?;
     let versions = app.store.versions(&caller.tenant, &name).await?;
-    let versions: Vec<Value> = versions.iter().map(version_object).collect();
-    Ok(Json(json!({ "versions": versions })))
+    let versions = versions.into_iter().map(AgentVersion::from).collect();
+    Ok(Json(AgentVersionList { versions }))
 }
 
-/// `POST /api/agents/:name/versions`.
+/// Creates a version of an agent.
+#[utoipa::path(
+    post,
+    path = "/api/agents/{name}/versions",
+    operation_id = "createAgentVersion",
+    tag = "Agent versions",
+    params(AgentName),
+    request_body = VersionBody,
+    responses(
+        (status = 201, description = "The version is created", body = AgentVersionResponse),
+        (status = 404, description = "No such agent"),
+    ),
+)]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<VersionBody>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<AgentVersionResponse>), ApiError> {
     let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
     find_agent(&app, &caller, &name).await?;
     let source = match &body.clone_from {
@@ -122,25 +194,54 @@ pub(super) async fn create(
         ..VersionContent::default()
     });
     let version = app.store.insert_version(&caller.tenant, &name, &body.content(base)?).await?;
-    Ok((StatusCode::CREATED, version_response(&version)))
+    Ok((StatusCode::CREATED, version_response(version)))
 }
 
-/// `GET /api/agents/:name/versions/:version`.
+/// Returns a version of an agent.
+#[utoipa::path(
+    get,
+    path = "/api/agents/{name}/versions/{version}",
+    operation_id = "getAgentVersion",
+    tag = "Agent versions",
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
+    responses(
+        (status = 200, description = "The version", body = AgentVersionResponse),
+        (status = 404, description = "No such agent, or no such version"),
+    ),
+)]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
     item: AgentItem,
-) -> Result<Json<Value>, ApiError> {
-    Ok(version_response(&find_version(&app, &caller, &item).await?))
+) -> Result<Json<AgentVersionResponse>, ApiError> {
+    Ok(version_response(find_version(&app, &caller, &item).await?))
 }
 
-/// `PATCH /api/agents/:name/versions/:version`.
+/// Updates a version of an agent.
+#[utoipa::path(
+    patch,
+    path = "/api/agents/{name}/versions/{version}",
+    operation_id = "updateAgentVersion",
+    tag = "Agent versions",
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
+    request_body = VersionBody,
+    responses(
+        (status = 200, description = "The updated version", body = AgentVersionResponse),
+        (status = 404, description = "No such agent, or no such version"),
+    ),
+)]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     caller: Caller,
     item: AgentItem,
     JsonBody(body): JsonBody<VersionBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AgentVersionResponse>, ApiError> {
     let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
     let version = find_version(&app, &caller, &item).await?;
     let base = VersionContent {
@@ -150,31 +251,63 @@ pub(super) async fn update(
         knowledge_files: version.knowledge_files,
     };
     let updated = app.store.update_version(&version.id, &body.content(base)?).await?;
-    Ok(version_response(&updated.ok_or_else(not_found)?))
+    Ok(version_response(updated.ok_or_else(not_found)?))
 }
 
-/// `DELETE /api/agents/:name/versions/:version`. Without an active version, new sessions use the prompt of the folder.
+/// Deletes a version of an agent.
+///
+/// Without an active version, new sessions use the prompt of the folder.
+#[utoipa::path(
+    delete,
+    path = "/api/agents/{name}/versions/{version}",
+    operation_id = "deleteAgentVersion",
+    tag = "Agent versions",
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
+    responses(
+        (status = 200, description = "The version is deleted", body = Confirmation),
+        (status = 404, description = "No such agent, or no such version"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     item: AgentItem,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
     let version = find_version(&app, &caller, &item).await?;
     app.store.delete_version(&version.id).await?;
-    Ok(Json(json!({ "ok": true })))
+    Ok(Json(Confirmation::new()))
 }
 
-/// `POST /api/agents/:name/versions/:version/activate`.
+/// Makes a version the active one of its agent.
+///
+/// Its system prompt replaces that of the folder in new sessions.
+#[utoipa::path(
+    post,
+    path = "/api/agents/{name}/versions/{version}/activate",
+    operation_id = "activateAgentVersion",
+    tag = "Agent versions",
+    params(
+        ("name" = String, Path, description = "The name of the agent"),
+        ("version" = String, Path, description = "The number or the id of the version"),
+    ),
+    responses(
+        (status = 200, description = "The version is active", body = ActivatedVersion),
+        (status = 404, description = "No such agent, or no such version"),
+    ),
+)]
 pub(super) async fn activate(
     State(app): State<Arc<App>>,
     caller: Caller,
     item: AgentItem,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ActivatedVersion>, ApiError> {
     let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
     let version = find_version(&app, &caller, &item).await?;
     app.store.activate_version(&version).await?;
-    Ok(Json(json!({ "activated": true, "versionNumber": version.version_number })))
+    Ok(Json(ActivatedVersion { activated: true, version_number: version.version_number }))
 }
 
 async fn find_version(app: &App, caller: &Caller, item: &AgentItem) -> Result<PromptVersion, ApiError> {

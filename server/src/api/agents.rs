@@ -5,7 +5,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{AgentName, JsonBody, is_agent_name};
 use super::lifecycle;
-use super::objects::{Agent, parse_object};
+use super::objects::{Agent, Confirmation, parse_object};
 use super::variables::{self, Variables};
 use crate::agent_folder::{self, NewFile};
 use crate::store::{self, Deployment};
@@ -14,42 +14,75 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
 
 /// Body of `POST /api/agents`. Clients of Ash send further fields, which are ignored.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = DeployAgentRequest)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DeployBody {
+    /// Letters, digits, `_` and `-`.
+    #[schema(min_length = 1, max_length = 255, pattern = "^[A-Za-z0-9_-]+$")]
     name: String,
+    /// A folder on the server with a `CLAUDE.md`, absolute or relative to the data directory.
     path: Option<String>,
+    /// The `CLAUDE.md` of an agent without `path`.
     system_prompt: Option<String>,
+    /// The files of an agent without `path`.
     files: Option<Vec<FileBody>>,
+    /// Environment variables of its sandboxes.
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<Variables>,
 }
 
-/// A file of an agent; `content` is base64.
-#[derive(Debug, Deserialize)]
+/// A file of an agent.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = AgentFileContent)]
 pub(super) struct FileBody {
+    /// Relative to the folder of the agent.
     path: String,
+    /// In base64.
+    #[schema(format = Byte)]
     content: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = UpdateAgentRequest)]
 pub(super) struct UpdateBody {
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     env: Option<Variables>,
     config: Option<Map<String, Value>>,
 }
 
-/// `POST /api/agents`: deploys an agent, or the next version of it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentResponse {
+    agent: Agent,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentList {
+    agents: Vec<Agent>,
+}
+
+/// Deploys an agent, or the next version of it.
+#[utoipa::path(
+    post,
+    path = "/api/agents",
+    operation_id = "deployAgent",
+    tag = "Agents",
+    request_body = DeployBody,
+    responses((status = 201, description = "The agent is deployed", body = AgentResponse)),
+)]
 pub(super) async fn deploy(
     State(app): State<Arc<App>>,
     caller: Caller,
     JsonBody(body): JsonBody<DeployBody>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<AgentResponse>), ApiError> {
     if !is_agent_name(&body.name) {
         return Err(ApiError::Body("body/name must have 1 to 255 letters, digits, _ or -".into()));
     }
@@ -72,7 +105,7 @@ pub(super) async fn deploy(
         Ok(app.store.deploy(&deployment).await?)
     });
     let agent = deployed.await.unwrap_or_else(|| Err(ApiError::internal("Cannot deploy the agent")))?;
-    Ok((StatusCode::CREATED, Json(json!({ "agent": Agent::from(agent) }))))
+    Ok((StatusCode::CREATED, Json(AgentResponse { agent: agent.into() })))
 }
 
 fn resolve_folder(app: &App, caller: &Caller, path: &str) -> Result<PathBuf, ApiError> {
@@ -119,29 +152,61 @@ pub(super) fn decode_file(body: &FileBody) -> Result<NewFile, ApiError> {
     Ok(NewFile { path, content })
 }
 
-/// `GET /api/agents`.
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+/// Lists the agents by name.
+#[utoipa::path(
+    get,
+    path = "/api/agents",
+    operation_id = "listAgents",
+    tag = "Agents",
+    responses((status = 200, description = "The agents", body = AgentList)),
+)]
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<AgentList>, ApiError> {
     let agents: Vec<Agent> = app.store.agents(&caller.tenant).await?.into_iter().map(Agent::from).collect();
-    Ok(Json(json!({ "agents": agents })))
+    Ok(Json(AgentList { agents }))
 }
 
-/// `GET /api/agents/:name`.
+/// Returns an agent.
+#[utoipa::path(
+    get,
+    path = "/api/agents/{name}",
+    operation_id = "getAgent",
+    tag = "Agents",
+    params(AgentName),
+    responses(
+        (status = 200, description = "The agent", body = AgentResponse),
+        (status = 404, description = "No such agent"),
+    ),
+)]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AgentResponse>, ApiError> {
     let agent = find_agent(&app, &caller, &name).await?;
-    Ok(Json(json!({ "agent": Agent::from(agent) })))
+    Ok(Json(AgentResponse { agent: agent.into() }))
 }
 
-/// `PATCH /api/agents/:name`: replaces `env` as a whole, and merges the top-level keys of `config`.
+/// Updates an agent.
+///
+/// Replaces `env` as a whole, and merges the top-level keys of `config`.
+#[utoipa::path(
+    patch,
+    path = "/api/agents/{name}",
+    operation_id = "updateAgent",
+    tag = "Agents",
+    params(AgentName),
+    request_body = UpdateBody,
+    responses(
+        (status = 200, description = "The updated agent", body = AgentResponse),
+        (status = 404, description = "No such agent"),
+    ),
+)]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<UpdateBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AgentResponse>, ApiError> {
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
     let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
     let agent = app.store.agent(&caller.tenant, &name).await?.ok_or_else(not_found)?;
@@ -150,15 +215,26 @@ pub(super) async fn update(
     config.extend(body.config.unwrap_or_default());
     let updated =
         app.store.update_agent(&caller.tenant, &name, &env, &Value::Object(config).to_string()).await?;
-    Ok(Json(json!({ "agent": Agent::from(updated.ok_or_else(not_found)?) })))
+    Ok(Json(AgentResponse { agent: updated.ok_or_else(not_found)?.into() }))
 }
 
-/// `DELETE /api/agents/:name`: deletes an agent with its sessions, their sandboxes and their files.
+/// Deletes an agent with its sessions, their sandboxes and their files.
+#[utoipa::path(
+    delete,
+    path = "/api/agents/{name}",
+    operation_id = "deleteAgent",
+    tag = "Agents",
+    params(AgentName),
+    responses(
+        (status = 200, description = "The agent is deleted", body = Confirmation),
+        (status = 404, description = "No such agent"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     AgentName(name): AgentName,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     let tasks = app.tasks.clone();
     let deleted = tasks.run(async move {
         // No session of the agent is created meanwhile.
@@ -177,7 +253,7 @@ pub(super) async fn delete(
         }
     });
     deleted.await.unwrap_or_else(|| Err(ApiError::internal("Cannot delete the agent")))?;
-    Ok(Json(json!({ "ok": true })))
+    Ok(Json(Confirmation::new()))
 }
 
 /// Returns the agent of this name if the tenant of the request owns it.

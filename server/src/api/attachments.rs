@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::download::download;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, SessionId, body_uuid};
+use super::objects::{BinaryFile, Confirmation};
 use super::sessions::find_session;
 use crate::attachment_files;
 use crate::store::{AttachmentRow, NewAttachment};
@@ -16,11 +17,11 @@ use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::io;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tracing::warn;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// The directory of the workspace that contains the copies.
@@ -30,27 +31,53 @@ const MAX_MEDIA_TYPE: usize = 255;
 /// Bytes of a request body besides the content: the other fields.
 const OTHER_FIELDS: usize = 64 << 10;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = UploadAttachmentRequest)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AttachBody {
+    /// A name without slashes and control characters.
+    #[schema(min_length = 1, max_length = 255)]
     filename: String,
+    /// In base64.
+    #[schema(min_length = 1, format = Byte)]
     content: String,
+    /// By default that of the extension of the name.
+    #[schema(max_length = 255)]
     mime_type: Option<String>,
+    #[schema(format = Uuid)]
     message_id: Option<String>,
 }
 
 /// An attachment in a response.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Attachment {
     id: String,
     tenant_id: String,
+    /// `unlinked` without a message.
     message_id: String,
     session_id: String,
     filename: String,
     mime_type: String,
+    /// In bytes.
     size: i64,
+    #[schema(format = DateTime)]
     created_at: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewAttachmentResponse {
+    attachment: Attachment,
+    /// Why the attachment could not be copied into the workspace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    workspace_error: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AttachmentList {
+    attachments: Vec<Attachment>,
 }
 
 impl From<AttachmentRow> for Attachment {
@@ -73,13 +100,25 @@ pub(super) fn body_limit(max_size: usize) -> usize {
     max_size.div_ceil(3).saturating_mul(4).saturating_add(OTHER_FIELDS)
 }
 
-/// `POST /api/sessions/:id/attachments`.
+/// Adds a file to a session, and copies it into the workspace.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/attachments",
+    operation_id = "uploadAttachment",
+    tag = "Attachments",
+    params(SessionId),
+    request_body = AttachBody,
+    responses(
+        (status = 201, description = "The attachment is stored", body = NewAttachmentResponse),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(session): SessionId,
     JsonBody(body): JsonBody<AttachBody>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<NewAttachmentResponse>), ApiError> {
     let content = checked_content(&body, app.max_attachment_size)?;
     let message = body_uuid("messageId", body.message_id.as_deref())?;
     let agent = find_session(&app, &caller, session).await?.agent_name;
@@ -91,12 +130,9 @@ pub(super) async fn create(
         drop(agent_lock);
         let path = format!("{WORKSPACE_DIRECTORY}/{}", body.filename);
         let copied = app.program.write_file(session, &path, &content).await;
-        let mut response = json!({ "attachment": Attachment::from(row) });
-        if let Err(error) = copied {
-            // The attachment exists, and the client can write the file itself.
-            response["workspaceError"] = format!("Cannot write {path} in the workspace: {error}").into();
-        }
-        Ok(Json(response))
+        // The attachment exists, and the client can write the file itself.
+        let error = copied.err().map(|error| format!("Cannot write {path} in the workspace: {error}"));
+        Ok(Json(NewAttachmentResponse { attachment: row.into(), workspace_error: error }))
     });
     let response = stored
         .await
@@ -180,19 +216,41 @@ pub(super) async fn remove_files(app: &App, session: Uuid) {
     }
 }
 
-/// `GET /api/sessions/:id/attachments`.
+/// Lists the attachments of a session, the oldest first.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/attachments",
+    operation_id = "listAttachments",
+    tag = "Attachments",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The attachments", body = AttachmentList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(session): SessionId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<AttachmentList>, ApiError> {
     find_session(&app, &caller, session).await?;
     let rows = app.store.attachments(&caller.tenant, session).await?;
-    let attachments: Vec<Attachment> = rows.into_iter().map(Attachment::from).collect();
-    Ok(Json(json!({ "attachments": attachments })))
+    let attachments = rows.into_iter().map(Attachment::from).collect();
+    Ok(Json(AttachmentList { attachments }))
 }
 
-/// `GET /api/attachments/:id`: the bytes of an attachment.
+/// Returns the bytes of an attachment.
+#[utoipa::path(
+    get,
+    path = "/api/attachments/{id}",
+    operation_id = "downloadAttachment",
+    tag = "Attachments",
+    params(PathId),
+    responses(
+        (status = 200, description = "The bytes", body = BinaryFile, content_type = "*/*"),
+        (status = 404, description = "No such attachment"),
+    ),
+)]
 pub(super) async fn read(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -208,18 +266,31 @@ pub(super) async fn read(
     Ok(download(&row.filename, &row.mime_type, Body::from(content)))
 }
 
-/// `DELETE /api/attachments/:id`. The copy in the workspace remains.
+/// Deletes an attachment.
+///
+/// The copy in the workspace remains.
+#[utoipa::path(
+    delete,
+    path = "/api/attachments/{id}",
+    operation_id = "deleteAttachment",
+    tag = "Attachments",
+    params(PathId),
+    responses(
+        (status = 200, description = "The attachment is deleted", body = Confirmation),
+        (status = 404, description = "No such attachment"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     PathId(id): PathId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     let (_, session) = find_attachment(&app, &caller, id).await?;
     if !app.store.delete_attachment(&caller.tenant, id).await? {
         return Err(not_found());
     }
     remove_file(&app, session, id).await;
-    Ok(Json(json!({ "ok": true })))
+    Ok(Json(Confirmation::new()))
 }
 
 async fn find_attachment(app: &App, caller: &Caller, id: Uuid) -> Result<(AttachmentRow, Uuid), ApiError> {

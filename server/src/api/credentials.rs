@@ -4,16 +4,18 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::JsonBody;
+use super::objects::Confirmation;
 use super::variables::Variables;
 use crate::store::{NewCredential, StoredCredential};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use tracing::error;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum length of a secret, in bytes: it must fit in an environment variable.
@@ -22,7 +24,7 @@ const MAX_SECRET: usize = 64 << 10;
 const MAX_LABEL: usize = 255;
 
 /// The service of a credential, which decides the variables that contain it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum CredentialService {
     Anthropic,
@@ -43,23 +45,55 @@ impl CredentialService {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
+#[schema(as = StoreCredentialRequest)]
 pub(super) struct CreateCredentialBody {
     #[serde(rename = "type")]
     service: CredentialService,
+    /// The secret.
+    #[schema(min_length = 1, max_length = 65536)]
     key: String,
+    #[schema(max_length = 255)]
     label: Option<String>,
 }
 
-fn credential_object(stored: &StoredCredential) -> Value {
-    json!({
-        "id": stored.id,
-        "type": stored.kind,
-        "label": stored.label,
-        "active": stored.active != 0,
-        "createdAt": stored.created_at,
-        "lastUsedAt": stored.last_used_at,
-    })
+/// A credential in a response.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Credential {
+    id: String,
+    #[serde(rename = "type")]
+    #[schema(value_type = CredentialService)]
+    service: String,
+    label: String,
+    active: bool,
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(required, format = DateTime)]
+    last_used_at: Option<String>,
+}
+
+impl From<StoredCredential> for Credential {
+    fn from(stored: StoredCredential) -> Self {
+        Credential {
+            id: stored.id,
+            service: stored.kind,
+            label: stored.label,
+            active: stored.active != 0,
+            created_at: stored.created_at,
+            last_used_at: stored.last_used_at,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CredentialResponse {
+    credential: Credential,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CredentialList {
+    credentials: Vec<Credential>,
 }
 
 /// The context in which a secret was encrypted: it cannot be used as that of another tenant or service.
@@ -67,12 +101,20 @@ fn owner(tenant: &str, id: &str, service: &str) -> String {
     format!("{tenant}/{id}/{service}")
 }
 
-/// `POST /api/credentials`.
+/// Stores a credential, encrypted.
+#[utoipa::path(
+    post,
+    path = "/api/credentials",
+    operation_id = "storeCredential",
+    tag = "Credentials",
+    request_body = CreateCredentialBody,
+    responses((status = 201, description = "The credential is stored", body = CredentialResponse)),
+)]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     JsonBody(body): JsonBody<CreateCredentialBody>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<CredentialResponse>), ApiError> {
     if body.key.is_empty() || body.key.len() > MAX_SECRET || body.key.contains('\0') {
         let text = format!("body/key must have 1 to {MAX_SECRET} bytes, and no NUL");
         return Err(ApiError::Body(text));
@@ -89,24 +131,47 @@ pub(super) async fn create(
     let new =
         NewCredential { id: &id, tenant: &caller.tenant, kind: service, sealed: &sealed, label: &label };
     let stored = app.store.insert_credential(&new).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "credential": credential_object(&stored) }))))
+    Ok((StatusCode::CREATED, Json(CredentialResponse { credential: stored.into() })))
 }
 
-/// `GET /api/credentials`.
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<Json<Value>, ApiError> {
+/// Lists the credentials, without their secrets.
+#[utoipa::path(
+    get,
+    path = "/api/credentials",
+    operation_id = "listCredentials",
+    tag = "Credentials",
+    responses((status = 200, description = "The credentials", body = CredentialList)),
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<Json<CredentialList>, ApiError> {
     let credentials = app.store.credentials(&caller.tenant).await?;
-    let credentials: Vec<Value> = credentials.iter().map(credential_object).collect();
-    Ok(Json(json!({ "credentials": credentials })))
+    let credentials = credentials.into_iter().map(Credential::from).collect();
+    Ok(Json(CredentialList { credentials }))
 }
 
-/// `DELETE /api/credentials/:id`. Sandboxes that have started with the credential retain its variables.
+/// Deletes a credential.
+///
+/// Sandboxes that have started with the credential retain its variables.
+#[utoipa::path(
+    delete,
+    path = "/api/credentials/{id}",
+    operation_id = "deleteCredential",
+    tag = "Credentials",
+    params(("id" = String, Path, description = "The id of the credential")),
+    responses(
+        (status = 200, description = "The credential is deleted", body = Confirmation),
+        (status = 404, description = "No such credential"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     match app.store.delete_credential(&caller.tenant, &id).await? {
-        true => Ok(Json(json!({ "ok": true }))),
+        true => Ok(Json(Confirmation::new())),
         false => Err(ApiError::not_found("Credential not found")),
     }
 }

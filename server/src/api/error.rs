@@ -5,7 +5,8 @@ use axum::Json;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// When a client may repeat a request that the server could not serve, in seconds.
 const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
@@ -53,33 +54,58 @@ impl ApiError {
     /// The text that names the error.
     pub(super) fn into_text(self) -> String {
         let body = self.into_parts().1;
-        let text = body["message"].as_str().or_else(|| body["error"].as_str());
-        text.unwrap_or_default().to_owned()
+        body.message.unwrap_or(body.error)
     }
 
-    fn into_parts(self) -> (StatusCode, Value) {
+    fn into_parts(self) -> (StatusCode, ErrorBody) {
         match self {
-            ApiError::Status(status, text) => {
-                (status, json!({ "error": text, "statusCode": status.as_u16() }))
+            ApiError::Status(status, text) => (status, ErrorBody::new(status, text)),
+            ApiError::WithoutCode(status, text) => {
+                (status, ErrorBody { status_code: None, ..ErrorBody::new(status, text) })
             }
-            ApiError::WithoutCode(status, text) => (status, json!({ "error": text })),
-            ApiError::Body(text) => {
-                let body = json!({ "error": "Bad Request", "statusCode": 400, "message": text });
-                (StatusCode::BAD_REQUEST, body)
-            }
+            ApiError::Body(text) => ErrorBody::with_message(StatusCode::BAD_REQUEST, text),
             ApiError::Parameter(text) => {
-                let body = json!({ "statusCode": 400, "code": "FST_ERR_VALIDATION", "error": "Bad Request", "message": text });
-                (StatusCode::BAD_REQUEST, body)
+                let (status, body) = ErrorBody::with_message(StatusCode::BAD_REQUEST, text);
+                (status, ErrorBody { code: Some("FST_ERR_VALIDATION"), ..body })
             }
-            ApiError::TooManyRequests(text) => {
-                let body = json!({ "statusCode": 429, "error": "Too Many Requests", "message": text });
-                (StatusCode::TOO_MANY_REQUESTS, body)
-            }
+            ApiError::TooManyRequests(text) => ErrorBody::with_message(StatusCode::TOO_MANY_REQUESTS, text),
             ApiError::NoRoute { method, path } => {
                 let text = format!("Route {method}:{path} not found");
-                (StatusCode::NOT_FOUND, json!({ "message": text, "error": "Not Found", "statusCode": 404 }))
+                ErrorBody::with_message(StatusCode::NOT_FOUND, text)
             }
         }
+    }
+}
+
+/// The body of an error response.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ErrorBody {
+    /// What failed; the name of the status if there is a message.
+    error: String,
+    /// The status of the response. It is absent for API keys and internal routes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 400, maximum = 599)]
+    status_code: Option<u16>,
+    /// `FST_ERR_VALIDATION` if a parameter is invalid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    code: Option<&'static str>,
+    /// What is invalid in the request, or when it may be repeated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    message: Option<String>,
+}
+
+impl ErrorBody {
+    fn new(status: StatusCode, error: String) -> Self {
+        ErrorBody { error, status_code: Some(status.as_u16()), code: None, message: None }
+    }
+
+    fn with_message(status: StatusCode, text: String) -> (StatusCode, Self) {
+        let name = status.canonical_reason().unwrap_or_default();
+        (status, ErrorBody { message: Some(text), ..ErrorBody::new(status, name.to_owned()) })
     }
 }
 

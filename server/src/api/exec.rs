@@ -8,10 +8,11 @@ use super::sessions::{find_active_session, find_sandbox};
 use crate::saggar::call_control;
 use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Maximum timeout of a command, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 300_000;
@@ -20,19 +21,47 @@ const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 /// Additional wait for the response: saggar kills all processes of a command after its timeout.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ExecRequest)]
 pub(super) struct ExecBody {
+    /// A command line for the shell.
     command: String,
+    /// In milliseconds.
+    #[schema(minimum = 1, maximum = 300_000, default = 30_000)]
     timeout: Option<u64>,
 }
 
+/// The result of saggar-control(7), of which other fields are left out.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExecResponse {
+    /// Null if the command was killed.
+    #[schema(required)]
+    exit_code: Option<i64>,
+    stdout: String,
+    stderr: String,
+}
+
 /// Runs a shell command in the sandbox, concurrently with the agent.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/exec",
+    operation_id = "exec",
+    tag = "Sessions",
+    params(SessionId),
+    request_body = ExecBody,
+    responses(
+        (status = 200, description = "The command has exited", body = ExecResponse),
+        (status = 400, description = "The request is invalid, or the session is not active"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn exec(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<ExecBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ExecResponse>, ApiError> {
     if body.timeout.is_some_and(|timeout| !(1..=MAX_TIMEOUT_MS).contains(&timeout)) {
         return Err(ApiError::Body(format!("body/timeout must be 1 to {MAX_TIMEOUT_MS}")));
     }
@@ -45,9 +74,8 @@ pub(super) async fn exec(
     let output = call_control(&running.control, "exec", &params, max_wait).await;
     running.mark_used();
     let output = output.map_err(|error| ApiError::internal(format!("Exec failed: {error}")))?;
-    Ok(Json(json!({
-        "exitCode": output["exitCode"],
-        "stdout": output["stdout"],
-        "stderr": output["stderr"],
-    })))
+    let output = serde_json::from_value(output);
+    let output =
+        output.map_err(|error| ApiError::internal(format!("Exec failed: invalid result: {error}")))?;
+    Ok(Json(output))
 }

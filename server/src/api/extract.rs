@@ -75,7 +75,8 @@ fn count_values(text: &[u8]) -> usize {
 }
 
 /// The id of a session in the path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, utoipa::IntoParams)]
+#[into_params(names("id"), parameter_in = Path)]
 pub(super) struct SessionId(pub(super) Uuid);
 
 impl<S: Send + Sync> FromRequestParts<S> for SessionId {
@@ -98,7 +99,8 @@ fn invalid_session_id() -> ApiError {
 }
 
 /// A UUID in the path that is not that of a session.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, utoipa::IntoParams)]
+#[into_params(names("id"), parameter_in = Path)]
 pub(super) struct PathId(pub(super) Uuid);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathId {
@@ -138,7 +140,8 @@ pub(super) fn body_uuid(field: &str, id: Option<&str>) -> Result<Option<Uuid>, A
 }
 
 /// The name of an agent in the path. An invalid name is reported as 404, like an unknown one.
-#[derive(Debug)]
+#[derive(Debug, utoipa::IntoParams)]
+#[into_params(names("name"), parameter_in = Path)]
 pub(super) struct AgentName(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for AgentName {

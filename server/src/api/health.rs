@@ -4,47 +4,36 @@ use super::App;
 use super::error::ApiError;
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use utoipa::ToSchema;
 
-/// Reports that the server works. The route requires no key and shows no data of a tenant.
-pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
-    let (active, (sandboxes, _)) = (app.store.count_active_sessions().await?, app.running.counts());
-    Ok(Json(json!({
-        "status": "ok",
-        "version": env!("CARGO_PKG_VERSION"),
-        "coordinatorId": coordinator_id(),
-        "activeSessions": active,
-        "activeSandboxes": sandboxes,
-        "remoteRunners": 0,
-        "uptime": app.started.elapsed().as_secs(),
-        "pool": pool_object(&PoolCounts::read(&app)),
-    })))
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Health {
+    /// Always `ok`.
+    status: &'static str,
+    version: &'static str,
+    /// The host and the pid of the server.
+    coordinator_id: String,
+    active_sessions: i64,
+    active_sandboxes: usize,
+    /// Always 0.
+    remote_runners: usize,
+    /// In seconds.
+    uptime: u64,
+    pool: PoolStats,
 }
 
-fn pool_object(counts: &PoolCounts) -> Value {
-    json!({
-        "total": counts.total,
-        // Ash counts rows of sandboxes that have exited here.
-        "cold": 0,
-        "warming": counts.warming,
-        "warm": counts.warm,
-        "waiting": counts.waiting,
-        "running": counts.running,
-        "maxCapacity": counts.max,
-        "resumeWarmHits": counts.resumed_warm,
-        "resumeColdHits": counts.resumed_cold,
-        "preWarmHits": counts.taken,
-    })
-}
-
-/// The sandboxes by state, and how sessions came to theirs.
-pub(super) struct PoolCounts {
-    /// Slots in use.
-    pub(super) total: usize,
-    /// Maximum number of slots.
-    pub(super) max: usize,
+/// The sandboxes by state, and how sessions came to theirs, with the names of Ash.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PoolStats {
+    /// Sandboxes of all states, and those that are being started.
+    total: usize,
+    /// Always 0: Ash counts records of sandboxes that have exited.
+    cold: usize,
     /// Being started ahead of a session.
     pub(super) warming: usize,
     /// Started ahead of a session.
@@ -53,30 +42,57 @@ pub(super) struct PoolCounts {
     pub(super) waiting: usize,
     /// Of sessions with a running turn.
     pub(super) running: usize,
-    /// Sessions that were resumed in the same sandbox.
-    pub(super) resumed_warm: u64,
+    pub(super) max_capacity: usize,
+    /// Sessions that were resumed in the same sandbox since the start of the server.
+    pub(super) resume_warm_hits: u64,
     /// Sessions that were resumed in a new sandbox.
-    pub(super) resumed_cold: u64,
+    pub(super) resume_cold_hits: u64,
     /// Sessions that began in a warm sandbox.
-    pub(super) taken: u64,
+    pub(super) pre_warm_hits: u64,
 }
 
-impl PoolCounts {
+impl PoolStats {
     pub(super) fn read(app: &App) -> Self {
         let (warming, warm) = app.warm_pool.counts();
         let (sandboxes, running) = app.running.counts();
-        PoolCounts {
+        PoolStats {
             total: app.running.capacity().used(),
-            max: app.running.capacity().max(),
+            cold: 0,
             warming,
             warm,
             waiting: sandboxes - running,
             running,
-            resumed_warm: app.resumes.warm.load(Ordering::Relaxed),
-            resumed_cold: app.resumes.cold.load(Ordering::Relaxed),
-            taken: app.warm_pool.taken(),
+            max_capacity: app.running.capacity().max(),
+            resume_warm_hits: app.resumes.warm.load(Ordering::Relaxed),
+            resume_cold_hits: app.resumes.cold.load(Ordering::Relaxed),
+            pre_warm_hits: app.warm_pool.taken(),
         }
     }
+}
+
+/// Reports that the server works.
+///
+/// It requires no key and shows no data of a tenant.
+#[utoipa::path(
+    get,
+    path = "/health",
+    operation_id = "health",
+    tag = "Server",
+    responses((status = 200, description = "The server works", body = Health)),
+    security(()),
+)]
+pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Json<Health>, ApiError> {
+    let (active, (active_sandboxes, _)) = (app.store.count_active_sessions().await?, app.running.counts());
+    Ok(Json(Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        coordinator_id: coordinator_id(),
+        active_sessions: active,
+        active_sandboxes,
+        remote_runners: 0,
+        uptime: app.started.elapsed().as_secs(),
+        pool: PoolStats::read(&app),
+    }))
 }
 
 /// The name of this process: its host and its pid.

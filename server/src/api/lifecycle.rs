@@ -6,6 +6,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::eviction::acquire_slot;
 use super::extract::SessionId;
+use super::objects::{Confirmation, SessionResponse};
 use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
 };
@@ -18,7 +19,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use saggar_bridge::client::{ClientCommand, EventBody};
 use saggar_sys::error::Code;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use tokio::time::timeout;
 use tracing::warn;
 use uuid::Uuid;
 
-type JsonResponse = Result<Json<Value>, ApiError>;
+type JsonResponse = Result<Json<SessionResponse>, ApiError>;
 
 /// Maximum wait for the recorder after a sandbox has exited.
 const RECORDER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,23 +41,76 @@ enum Change {
     End,
 }
 
-/// `POST /api/sessions/:id/pause`: freezes the processes of the session. If saggar cannot freeze them, the sandbox is
-/// shut down, and resume starts a new one with the same workspace and conversation.
+/// Freezes the processes of a session.
+///
+/// If saggar cannot freeze them, the sandbox is shut down, and resume starts a new one with the same workspace and
+/// conversation.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/pause",
+    operation_id = "pauseSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The session is paused", body = SessionResponse),
+        (status = 400, description = "The request is invalid, or the session is not active"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn pause(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
     change(app, caller, id, Change::Pause).await
 }
 
-/// `POST /api/sessions/:id/resume`: thaws the session, or starts it in a new sandbox.
+/// Thaws a session, or starts it in a new sandbox.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/resume",
+    operation_id = "resumeSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The session is active", body = SessionResponse),
+        (status = 404, description = "No such session"),
+        (status = 410, description = "The session has ended"),
+    ),
+)]
 pub(super) async fn resume(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
     change(app, caller, id, Change::Resume).await
 }
 
-/// `POST /api/sessions/:id/stop`: shuts the sandbox down. The session can be resumed.
+/// Shuts the sandbox of a session down.
+///
+/// The session can be resumed.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/stop",
+    operation_id = "stopSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The session is stopped", body = SessionResponse),
+        (status = 400, description = "The request is invalid, or the session is not active"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn stop(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
     change(app, caller, id, Change::Stop).await
 }
 
-/// `DELETE /api/sessions/:id`: ends the session permanently. Its messages and its workspace are retained.
+/// Ends a session permanently.
+///
+/// Its messages and its workspace are retained.
+#[utoipa::path(
+    delete,
+    path = "/api/sessions/{id}",
+    operation_id = "endSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The session has ended", body = SessionResponse),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn end(app: State<Arc<App>>, caller: Caller, id: SessionId) -> JsonResponse {
     change(app, caller, id, Change::End).await
 }
@@ -185,12 +239,26 @@ async fn end_session(app: &App, session: &Session) -> Result<(), ApiError> {
     record_lifecycle_event(app, session, &json!({ "action": "ended" })).await
 }
 
-/// `POST /api/sessions/:id/interrupt`: aborts the current turn. It is not an error if no turn is running.
+/// Aborts the current turn of a session.
+///
+/// It is not an error if no turn is running.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/interrupt",
+    operation_id = "interruptSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "No turn is running", body = Confirmation),
+        (status = 400, description = "The request is invalid, or the session is not active"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn interrupt(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     let session = find_active_session(&app, &caller, id).await?;
     let running = find_sandbox(&app, &session).await?;
     let failed = |error| ApiError::internal(format!("Failed to interrupt session: {error}"));
@@ -198,7 +266,7 @@ pub(super) async fn interrupt(
     let mut connection = BridgeConnection::open(&running.bridge, &[interrupt]).await.map_err(failed)?;
     while let Some(event) = connection.receive().await.map_err(failed)? {
         match event.body() {
-            EventBody::Done(_) => return Ok(Json(json!({ "ok": true }))),
+            EventBody::Done(_) => return Ok(Json(Confirmation::new())),
             EventBody::Error(text) => return Err(failed(crate::error::Error::new(text))),
             _ => {}
         }

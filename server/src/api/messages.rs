@@ -4,30 +4,26 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
-use super::objects::{Message, SessionEvent, parse_object};
+use super::message_body::{SendBody, build_query, check_body};
+use super::objects::{Message, MessageList, SessionEvent, SessionEventList};
 use super::sessions::{find_active_session, find_sandbox, find_session};
 use crate::digest::sha256_hex;
 use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
 use crate::store::{KeyedMessage, Page, Session};
-use crate::stream::{FrameId, SessionStream, TurnStream, new_turn_id};
+use crate::stream::{FrameId, SessionStream, StreamEvent, TurnStream, new_turn_id};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
-use saggar_bridge::client::ClientCommand;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Maximum length of a text message, in characters.
-pub(super) const MAX_TEXT_CHARS: usize = 500_000;
-/// Maximum number of content blocks in a message.
-const MAX_BLOCKS: usize = 20;
 /// The header by which a client repeats a message that may have arrived.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Maximum length of its value, in bytes.
@@ -35,65 +31,66 @@ const MAX_KEY_LENGTH: usize = 255;
 /// Interval between comments in a stream without other output.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct SendBody {
-    content: Value,
-    include_partial_messages: Option<bool>,
-    model: Option<String>,
-    max_turns: Option<u64>,
-    max_budget_usd: Option<f64>,
-    effort: Option<Effort>,
-    thinking: Option<Thinking>,
-    output_format: Option<OutputFormat>,
-}
-
-impl SendBody {
-    /// The body of a text message without options.
-    pub(super) fn text(text: &str) -> Self {
-        SendBody { content: text.into(), ..SendBody::default() }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Effort {
-    Low,
-    Medium,
-    High,
-    Max,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Thinking {
-    #[serde(rename = "type")]
-    kind: String,
-    budget_tokens: Option<u64>,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-struct OutputFormat {
-    #[serde(rename = "type")]
-    kind: String,
-    schema: Map<String, Value>,
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct StreamQuery {
+    /// Only events with a greater id.
+    #[param(minimum = 0, default = 0)]
     after: Option<u64>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct ListQuery {
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct MessageQuery {
+    /// Maximum number of messages.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<i64>,
+    /// Only messages with a greater sequence number.
+    #[param(minimum = 0, default = 0)]
     after: Option<i64>,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EventQuery {
+    /// Maximum number of events.
+    #[param(minimum = 1, maximum = 1000, default = 200)]
+    limit: Option<i64>,
+    /// Only events with a greater sequence number.
+    #[param(minimum = 0, default = 0)]
+    after: Option<i64>,
+    /// Only events of this type.
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
-/// `POST /api/sessions/:id/messages`: runs one turn and streams it as server-sent events. If the client disconnects,
-/// the turn continues. A repetition with the same `Idempotency-Key` receives the stream of the same turn.
+/// Sends a message and streams its turn.
+///
+/// If the client disconnects, the turn continues. A repetition with the same `Idempotency-Key` receives the stream of
+/// the same turn.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/messages",
+    operation_id = "sendMessage",
+    tag = "Messages",
+    params(
+        SessionId,
+        (
+            "idempotency-key" = Option<String>,
+            Header,
+            description = "Names the message, so that it can be repeated without being sent twice",
+            min_length = 1,
+            max_length = 255,
+        ),
+    ),
+    request_body = SendBody,
+    responses(
+        (status = 200, description = "The events of the turn", body = StreamEvent, content_type = "text/event-stream"),
+        (status = 400, description = "The request is invalid, or the session is not active"),
+        (status = 404, description = "No such session"),
+        (status = 422, description = "The `Idempotency-Key` was used for another message of the session"),
+    ),
+)]
 pub(super) async fn send(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -175,73 +172,25 @@ pub(super) async fn open_turn(
     Ok(OpenTurn { session, running, connection, turn: message.turn_id, number })
 }
 
-fn check_body(body: &SendBody) -> Result<(), ApiError> {
-    let invalid = |text: &str| Err(ApiError::Body(text.into()));
-    match &body.content {
-        Value::String(text) if text.chars().count() > MAX_TEXT_CHARS => {
-            return invalid("body/content must have at most 500000 characters");
-        }
-        Value::Array(blocks) if blocks.len() > MAX_BLOCKS => {
-            return invalid("body/content must have at most 20 blocks");
-        }
-        Value::Array(blocks)
-            if blocks.is_empty() || !blocks.iter().all(|block| block["type"].is_string()) =>
-        {
-            return invalid("body/content must be a non-empty list of blocks with a type");
-        }
-        Value::String(_) | Value::Array(_) => {}
-        _ => return invalid("body/content must be a string or a list of blocks"),
-    }
-    if body.max_turns == Some(0) {
-        return invalid("body/maxTurns must be >= 1");
-    }
-    if body.max_budget_usd.is_some_and(|budget| budget < 0.0) {
-        return invalid("body/maxBudgetUsd must be >= 0");
-    }
-    Ok(())
-}
-
-/// Builds the query of a turn. Options of the message take precedence over those of the session.
-pub(super) fn build_query(session: &Session, body: SendBody) -> ClientCommand {
-    let mut query = ClientCommand::query(body.content, &session.id.to_string());
-    for (name, value) in parse_object(&session.config) {
-        query = query.with(&name, value);
-    }
-    let effort = body.effort.map(|effort| match effort {
-        Effort::Low => "low",
-        Effort::Medium => "medium",
-        Effort::High => "high",
-        Effort::Max => "max",
-    });
-    let thinking = body.thinking.map(|thinking| match thinking.budget_tokens {
-        Some(tokens) => json!({ "type": thinking.kind, "budgetTokens": tokens }),
-        None => json!({ "type": thinking.kind }),
-    });
-    let options = [
-        (
-            "includePartialMessages",
-            body.include_partial_messages.filter(|is_wanted| *is_wanted).map(Value::from),
-        ),
-        ("model", body.model.or_else(|| session.model.clone()).map(Value::from)),
-        ("maxTurns", body.max_turns.map(Value::from)),
-        ("maxBudgetUsd", body.max_budget_usd.map(Value::from)),
-        ("effort", effort.map(Value::from)),
-        ("thinking", thinking),
-        (
-            "outputFormat",
-            body.output_format.map(|format| json!({ "type": format.kind, "schema": format.schema })),
-        ),
-    ];
-    for (name, value) in options {
-        if let Some(value) = value {
-            query = query.with(name, value);
-        }
-    }
-    query
-}
-
-/// `GET /api/sessions/:id/stream`: the frames of all turns after the one with the id in `Last-Event-ID` or `after`, and
-/// then new ones. Without a sandbox, the stream ends after the last stored one.
+/// Streams the events of all turns of a session.
+///
+/// They begin after the event with the id in `Last-Event-ID` or `after`. Without a sandbox, the stream ends after the
+/// last stored event.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/stream",
+    operation_id = "streamSession",
+    tag = "Messages",
+    params(
+        SessionId,
+        StreamQuery,
+        ("last-event-id" = Option<u64>, Header, description = "Takes precedence over `after`"),
+    ),
+    responses(
+        (status = 200, description = "The events", body = StreamEvent, content_type = "text/event-stream"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn stream(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -275,37 +224,59 @@ pub(super) async fn stream(
     Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT_INTERVAL)))
 }
 
-/// `GET /api/sessions/:id/messages`.
+/// Lists the messages of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/messages",
+    operation_id = "listMessages",
+    tag = "Messages",
+    params(SessionId, MessageQuery),
+    responses(
+        (status = 200, description = "The messages by sequence number", body = MessageList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-    QueryParams(query): QueryParams<ListQuery>,
-) -> Result<Json<Value>, ApiError> {
-    let page = parse_page(&query, 100)?;
+    QueryParams(query): QueryParams<MessageQuery>,
+) -> Result<Json<MessageList>, ApiError> {
+    let page = parse_page(query.limit, query.after, 100)?;
     find_session(&app, &caller, id).await?;
     let messages = app.store.messages(&caller.tenant, id, page).await?;
-    let messages: Vec<Message> = messages.into_iter().map(Message::from).collect();
-    Ok(Json(json!({ "messages": messages })))
+    let messages = messages.into_iter().map(Message::from).collect();
+    Ok(Json(MessageList { messages }))
 }
 
-/// `GET /api/sessions/:id/events`.
+/// Lists the stored events of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/events",
+    operation_id = "listSessionEvents",
+    tag = "Messages",
+    params(SessionId, EventQuery),
+    responses(
+        (status = 200, description = "The events by sequence number", body = SessionEventList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list_events(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-    QueryParams(query): QueryParams<ListQuery>,
-) -> Result<Json<Value>, ApiError> {
-    let page = parse_page(&query, 200)?;
+    QueryParams(query): QueryParams<EventQuery>,
+) -> Result<Json<SessionEventList>, ApiError> {
+    let page = parse_page(query.limit, query.after, 200)?;
     find_session(&app, &caller, id).await?;
     let events = app.store.events(&caller.tenant, id, page, query.kind.as_deref()).await?;
-    let events: Vec<SessionEvent> = events.into_iter().map(SessionEvent::from).collect();
-    Ok(Json(json!({ "events": events })))
+    let events = events.into_iter().map(SessionEvent::from).collect();
+    Ok(Json(SessionEventList { events }))
 }
 
-fn parse_page(query: &ListQuery, default: i64) -> Result<Page, ApiError> {
+fn parse_page(limit: Option<i64>, after: Option<i64>, default: i64) -> Result<Page, ApiError> {
     Ok(Page {
-        limit: bounded("limit", query.limit, default, 1..=1000)?,
-        after: bounded("after", query.after, 0, 0..=i64::MAX)?,
+        limit: bounded("limit", limit, default, 1..=1000)?,
+        after: bounded("after", after, 0, 0..=i64::MAX)?,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::error::ApiError;
-use super::health::PoolCounts;
+use super::health::PoolStats;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -19,9 +19,18 @@ struct Metric<'a> {
     samples: Vec<(String, u64)>,
 }
 
-/// Reports the numbers of the server. They contain no data of a tenant.
+/// Returns numbers of the server for Prometheus.
+///
+/// They contain no data of a tenant.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "getMetrics",
+    tag = "Server",
+    responses((status = 200, description = "The text format 0.0.4", body = String, content_type = "text/plain")),
+)]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let pool = PoolCounts::read(&app);
+    let pool = PoolStats::read(&app);
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let gauge =
         |name, help, value| Metric { name, help, kind: "gauge", samples: vec![(String::new(), value)] };
@@ -33,7 +42,8 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
         ("running", pool.running),
     ];
     let sandboxes = states.map(|(state, count)| (format!("state=\"{state}\""), number(count)));
-    let resumes = [("warm", pool.resumed_warm), ("cold", pool.resumed_cold), ("prewarm", pool.taken)];
+    let resumes =
+        [("warm", pool.resume_warm_hits), ("cold", pool.resume_cold_hits), ("prewarm", pool.pre_warm_hits)];
     let resumes = resumes.map(|(path, count)| (format!("path=\"{path}\""), count));
     let sessions = app.store.count_sessions_by_status().await?;
     let by_status = sessions.into_iter().map(|(status, count)| (format!("status=\"{status}\""), count));
@@ -65,7 +75,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
             kind: "gauge",
             samples: sandboxes.into(),
         },
-        gauge("ash_pool_max_capacity", "Maximum number of sandboxes.", number(pool.max)),
+        gauge("ash_pool_max_capacity", "Maximum number of sandboxes.", number(pool.max_capacity)),
         Metric {
             name: "ash_resume_total",
             help: "Sessions that got a sandbox, by its origin: the same one, a new one, or a warm one.",

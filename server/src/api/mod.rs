@@ -21,9 +21,11 @@ mod health;
 mod host_header;
 mod lifecycle;
 mod logs;
+mod message_body;
 mod messages;
 mod metrics;
 mod objects;
+mod openapi;
 mod page;
 mod permissions;
 mod queue;
@@ -40,11 +42,13 @@ mod variables;
 mod warm_pool;
 mod workspace_archive;
 mod workspace_changes;
+mod workspace_file_objects;
 mod workspace_files;
 
 pub use app::App;
 pub use connection::Connection;
 pub use eviction::evict_idle_sessions;
+pub use openapi::{document, document_text};
 pub use queue_worker::run_queue;
 pub use warm_pool::maintain_warm_pool;
 
@@ -52,9 +56,10 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{delete, get, patch, post};
 use error::ApiError;
 use std::sync::Arc;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
+use utoipa_axum::routes;
 
 /// Maximum size of a request body, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
@@ -67,72 +72,9 @@ const ARCHIVE_LIMIT: usize = 134 << 20;
 
 /// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication.
 pub fn router(app: Arc<App>) -> Router {
-    let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
-    let archive_body = DefaultBodyLimit::max(ARCHIVE_LIMIT);
-    let attachment_body = DefaultBodyLimit::max(attachments::body_limit(app.max_attachment_size));
-    let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
-    Router::new()
-        .route("/health", get(health::health))
-        .route("/metrics", get(metrics::metrics))
-        .route("/dashboard", get(page::redirect))
-        .route("/dashboard/", get(page::file))
-        .route("/dashboard/{file}", get(page::file))
-        .route("/api/agents", get(agents::list).post(agents::deploy))
-        .route("/api/agents/{name}", get(agents::show).patch(agents::update).delete(agents::delete))
-        .route("/api/agents/{name}/config", get(agent_config::show).patch(agent_config::update))
-        .route("/api/agents/{name}/files", get(agent_files::list).post(agent_files::write).layer(upload_body))
-        .route("/api/agents/{name}/files/{*path}", get(agent_files::show).delete(agent_files::delete))
-        .route("/api/agents/{name}/versions", get(agent_versions::list).post(agent_versions::create))
-        .route(
-            "/api/agents/{name}/versions/{version}",
-            get(agent_versions::show).patch(agent_versions::update).delete(agent_versions::delete),
-        )
-        .route("/api/agents/{name}/versions/{version}/activate", post(agent_versions::activate))
-        .route("/api/api-keys", get(api_keys::list).post(api_keys::create))
-        .route("/api/api-keys/{id}", delete(api_keys::delete))
-        .route("/api/credentials", get(credentials::list).post(credentials::create))
-        .route("/api/credentials/{id}", delete(credentials::delete))
-        .route("/api/usage", get(usage::list))
-        .route("/api/usage/stats", get(usage::stats))
-        .route("/api/analytics", get(analytics::show))
-        .route("/api/internal/api-keys", post(api_keys::create_for_tenant))
-        .route("/api/sessions", get(sessions::list).post(sessions::create))
-        .route("/api/sessions/{id}", get(sessions::show).delete(lifecycle::end))
-        .route("/api/sessions/{id}/config", patch(sessions::update_config))
-        .route("/api/sessions/{id}/pause", post(lifecycle::pause))
-        .route("/api/sessions/{id}/resume", post(lifecycle::resume))
-        .route("/api/sessions/{id}/stop", post(lifecycle::stop))
-        .route("/api/sessions/{id}/interrupt", post(lifecycle::interrupt))
-        .route("/api/sessions/{id}/messages", get(messages::list).post(messages::send).layer(message_body))
-        .route("/api/sessions/{id}/events", get(messages::list_events))
-        .route("/api/sessions/{id}/exec", post(exec::exec))
-        .route("/api/sessions/{id}/logs", get(logs::list))
-        .route(
-            "/api/sessions/{id}/files",
-            get(workspace_files::list).post(workspace_files::write).layer(upload_body),
-        )
-        .route("/api/sessions/{id}/files/{*path}", get(workspace_files::read).delete(workspace_files::delete))
-        .route("/api/sessions/{id}/permissions", get(permissions::list))
-        .route("/api/sessions/{id}/permissions/{permission}", post(permissions::answer))
-        .route("/api/sessions/{id}/stream", get(messages::stream))
-        .route(
-            "/api/sessions/{id}/workspace",
-            get(workspace_archive::download).post(workspace_archive::upload).layer(archive_body),
-        )
-        .route("/api/sessions/{id}/fork", post(snapshots::fork))
-        .route("/api/sessions/{id}/snapshots", get(snapshots::list).post(snapshots::take))
-        .route("/api/sessions/{id}/snapshots/{name}", delete(snapshots::delete))
-        .route("/api/sessions/{id}/diff", get(workspace_changes::show))
-        .route("/api/sessions/{id}/apply", post(workspace_changes::apply))
-        .route("/api/sessions/{id}/discard", post(workspace_changes::discard))
-        .route(
-            "/api/sessions/{id}/attachments",
-            get(attachments::list).post(attachments::create).layer(attachment_body),
-        )
-        .route("/api/attachments/{id}", get(attachments::read).delete(attachments::delete))
-        .route("/api/queue", get(queue::list).post(queue::enqueue))
-        .route("/api/queue/stats", get(queue::stats))
-        .route("/api/queue/{id}", get(queue::show).delete(queue::cancel))
+    let (router, _) = operations(app.max_attachment_size).split_for_parts();
+    router
+        .merge(page::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
@@ -142,6 +84,64 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(from_fn_with_state(Arc::clone(&app), cors::allow_origins))
         .layer(from_fn_with_state(Arc::clone(&app), host_header::check_host))
         .with_state(app)
+}
+
+/// Returns the routes, with the operations of the OpenAPI document. Attachments have at most this number of bytes.
+fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
+    let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
+    let archive_body = DefaultBodyLimit::max(ARCHIVE_LIMIT);
+    let attachment_body = DefaultBodyLimit::max(attachments::body_limit(max_attachment_size));
+    let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
+    OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(openapi::handlers::docs))
+        .routes(routes!(openapi::handlers::docs_json))
+        .routes(routes!(openapi::handlers::openapi_json))
+        .routes(routes!(health::health))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(agents::list, agents::deploy))
+        .routes(routes!(agents::show, agents::update, agents::delete))
+        .routes(routes!(agent_config::show, agent_config::update))
+        .routes(routes!(agent_files::list, agent_files::write).layer(upload_body))
+        .routes(routes!(agent_files::show, agent_files::delete))
+        .routes(routes!(agent_versions::list, agent_versions::create))
+        .routes(routes!(agent_versions::show, agent_versions::update, agent_versions::delete))
+        .routes(routes!(agent_versions::activate))
+        .routes(routes!(api_keys::list, api_keys::create))
+        .routes(routes!(api_keys::delete))
+        .routes(routes!(credentials::list, credentials::create))
+        .routes(routes!(credentials::delete))
+        .routes(routes!(usage::list))
+        .routes(routes!(usage::stats))
+        .routes(routes!(analytics::show))
+        .routes(routes!(api_keys::create_for_tenant))
+        .routes(routes!(sessions::list, sessions::create))
+        .routes(routes!(sessions::show, lifecycle::end))
+        .routes(routes!(sessions::update_config))
+        .routes(routes!(lifecycle::pause))
+        .routes(routes!(lifecycle::resume))
+        .routes(routes!(lifecycle::stop))
+        .routes(routes!(lifecycle::interrupt))
+        .routes(routes!(messages::list, messages::send).layer(message_body))
+        .routes(routes!(messages::list_events))
+        .routes(routes!(exec::exec))
+        .routes(routes!(logs::list))
+        .routes(routes!(workspace_files::list, workspace_files::write).layer(upload_body))
+        .routes(routes!(workspace_files::read, workspace_files::delete))
+        .routes(routes!(permissions::list))
+        .routes(routes!(permissions::answer))
+        .routes(routes!(messages::stream))
+        .routes(routes!(workspace_archive::download, workspace_archive::upload).layer(archive_body))
+        .routes(routes!(snapshots::fork))
+        .routes(routes!(snapshots::list, snapshots::take))
+        .routes(routes!(snapshots::delete))
+        .routes(routes!(workspace_changes::show))
+        .routes(routes!(workspace_changes::apply))
+        .routes(routes!(workspace_changes::discard))
+        .routes(routes!(attachments::list, attachments::create).layer(attachment_body))
+        .routes(routes!(attachments::read, attachments::delete))
+        .routes(routes!(queue::list, queue::enqueue))
+        .routes(routes!(queue::stats))
+        .routes(routes!(queue::show, queue::cancel))
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {

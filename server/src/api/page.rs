@@ -4,10 +4,12 @@
 use super::App;
 use super::error::ApiError;
 use crate::digest::sha256_hex;
+use axum::Router;
 use axum::extract::State;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
 use std::sync::Arc;
 
 /// The path of the page. The paths of its files are below it.
@@ -68,8 +70,16 @@ pub(super) fn is_page_path(path: &str) -> bool {
     path.strip_prefix(PAGE_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Returns the routes. They are no operations of the API.
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route(PAGE_PATH, get(redirect))
+        .route("/dashboard/", get(file))
+        .route("/dashboard/{file}", get(file))
+}
+
 /// `GET /dashboard`: redirects to the page.
-pub(super) async fn redirect(State(app): State<Arc<App>>, method: Method, uri: Uri) -> Response {
+async fn redirect(State(app): State<Arc<App>>, method: Method, uri: Uri) -> Response {
     match app.page {
         // Relative, so that it is also right behind a proxy that adds a prefix.
         true => Redirect::temporary("dashboard/").into_response(),
@@ -78,12 +88,7 @@ pub(super) async fn redirect(State(app): State<Arc<App>>, method: Method, uri: U
 }
 
 /// `GET /dashboard/` and `GET /dashboard/FILE`: a file of the page.
-pub(super) async fn file(
-    State(app): State<Arc<App>>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
+async fn file(State(app): State<Arc<App>>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let name = uri.path().strip_prefix(PAGE_PATH).unwrap_or_default();
     let name = if name == "/" { INDEX } else { name.trim_start_matches('/') };
     match FILES.iter().find(|(known, _, _)| app.page && *known == name) {

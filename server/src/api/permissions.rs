@@ -4,26 +4,34 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId, SessionPath};
+use super::objects::Confirmation;
 use super::sessions::{find_active_session, find_sandbox, find_session};
-use crate::saggar::{answer_permission, list_permissions};
+use crate::saggar::{PermissionObject, answer_permission, list_permissions};
 use crate::store::Status;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use saggar_sys::error::{Code, Error};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// An answer. The fields besides `behavior` reach the agent unchanged.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = AnswerPermissionRequest)]
 pub(super) struct AnswerBody {
     behavior: Behavior,
     #[serde(flatten)]
     fields: serde_json::Map<String, Value>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PermissionList {
+    permissions: Vec<PermissionObject>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Behavior {
     Allow,
@@ -55,30 +63,59 @@ impl AnswerBody {
     }
 }
 
-/// `GET /api/sessions/:id/permissions`: the open requests.
+/// Lists the open permission requests of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/permissions",
+    operation_id = "listPermissions",
+    tag = "Permissions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The requests", body = PermissionList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<PermissionList>, ApiError> {
     let session = find_session(&app, &caller, id).await?;
     if session.status != Status::Active {
-        return Ok(Json(json!({ "permissions": [] })));
+        return Ok(Json(PermissionList { permissions: Vec::new() }));
     }
     let running = find_sandbox(&app, &session).await?;
     let open = list_permissions(&running.control).await.map_err(|error| failed(&error))?;
     open.iter().for_each(|request| running.permissions().announce(&request.id));
-    let open: Vec<Value> = open.iter().map(|request| request.to_object()).collect();
-    Ok(Json(json!({ "permissions": open })))
+    Ok(Json(PermissionList { permissions: open.iter().map(PermissionObject::from).collect() }))
 }
 
-/// `POST /api/sessions/:id/permissions/:permissionId`: answers a request. The first answer counts.
+/// Answers a permission request.
+///
+/// The first answer counts.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/permissions/{permission}",
+    operation_id = "answerPermission",
+    tag = "Permissions",
+    params(
+        ("id" = Uuid, Path, description = "The id of the session"),
+        ("permission" = String, Path, description = "The id of the request"),
+    ),
+    request_body = AnswerBody,
+    responses(
+        (status = 200, description = "The request is answered", body = Confirmation),
+        (status = 400, description = "The request is invalid, or the session is not active"),
+        (status = 404, description = "No such session, or no such request"),
+        (status = 409, description = "The request was answered already, or it has expired"),
+    ),
+)]
 pub(super) async fn answer(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionPath { id, rest: request }: SessionPath,
     JsonBody(body): JsonBody<AnswerBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     let session = find_active_session(&app, &caller, id).await?;
     let running = find_sandbox(&app, &session).await?;
     let known = running.permissions();
@@ -99,7 +136,7 @@ pub(super) async fn answer(
         known.remove_answer(&request);
         if error.code() == Code::State { closed() } else { failed(&error) }
     })?;
-    Ok(Json(json!({ "ok": true })))
+    Ok(Json(Confirmation::new()))
 }
 
 fn closed() -> ApiError {

@@ -6,7 +6,8 @@
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
-use super::messages::{OpenTurn, SendBody, build_query, open_turn};
+use super::message_body::{SendBody, build_query};
+use super::messages::{OpenTurn, open_turn};
 use super::queue_turn::{follow_turn, receive_turn};
 use super::sessions::{self, find_session, start_session};
 use super::{lifecycle, queue_turn};

@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::eviction::acquire_slot;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
-use super::objects::{self, parse_object};
+use super::objects::{self, SessionList, SessionResponse, parse_object};
 use super::session_files::{self, SessionFiles, SessionRequest};
 use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum number of sessions in one list.
@@ -31,12 +32,16 @@ const MAX_MODEL_CHARS: usize = 100;
 /// The options of queries that a client can change later.
 const CONFIG_OPTIONS: [&str; 5] = ["allowedTools", "disallowedTools", "betas", "subagents", "initialAgent"];
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = CreateSessionRequest)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreateBody {
+    /// The name of the agent.
     agent: String,
     credential_id: Option<String>,
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
     extra_env: Option<Variables>,
+    #[schema(max_length = 100)]
     model: Option<String>,
     mcp_servers: Option<Map<String, Value>>,
     system_prompt: Option<String>,
@@ -62,7 +67,7 @@ impl CreateBody {
 }
 
 /// Options of each query of a session. The server stores them and passes them to the agent unchanged.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct QueryOptions {
     permission_mode: Option<PermissionMode>,
@@ -74,7 +79,7 @@ struct QueryOptions {
 }
 
 /// The permission modes of Ash.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum PermissionMode {
     BypassPermissions,
@@ -108,20 +113,39 @@ impl QueryOptions {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
+    /// Only sessions of this agent.
     agent: Option<String>,
+    /// Only sessions with this status.
     status: Option<String>,
+    /// Maximum number of sessions.
+    #[param(minimum = 1, maximum = 1000, default = 1000)]
     limit: Option<i64>,
+    /// Number of sessions to leave out.
+    #[param(minimum = 0, default = 0)]
     offset: Option<i64>,
 }
 
-/// `POST /api/sessions`: starts an agent in a sandbox.
+/// Starts an agent in a sandbox.
+#[utoipa::path(
+    post,
+    path = "/api/sessions",
+    operation_id = "createSession",
+    tag = "Sessions",
+    request_body = CreateBody,
+    responses(
+        (status = 201, description = "The session is active", body = SessionResponse),
+        (status = 404, description = "No such agent"),
+        (status = 422, description = "The folder of the agent is missing or invalid"),
+    ),
+)]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     JsonBody(body): JsonBody<CreateBody>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
     variables::check(body.extra_env.as_ref().unwrap_or(&Variables::new()))?;
     let body = CreateBody { model: body.model.map(checked_model).transpose()?, ..body };
     let tasks = app.tasks.clone();
@@ -279,12 +303,20 @@ async fn attach_sandbox(
     }
 }
 
-/// `GET /api/sessions`.
+/// Lists the sessions, the newest first.
+#[utoipa::path(
+    get,
+    path = "/api/sessions",
+    operation_id = "listSessions",
+    tag = "Sessions",
+    params(ListQuery),
+    responses((status = 200, description = "The sessions", body = SessionList)),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     QueryParams(query): QueryParams<ListQuery>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SessionList>, ApiError> {
     let filter = SessionFilter {
         agent: query.agent.as_deref(),
         status: query.status.as_deref(),
@@ -293,25 +325,51 @@ pub(super) async fn list(
     };
     let (sessions, total) = app.store.sessions(&caller.tenant, &filter).await?;
     let sessions: Vec<_> = sessions.into_iter().map(objects::Session::from).collect();
-    Ok(Json(json!({ "sessions": sessions, "total": total })))
+    Ok(Json(SessionList { sessions, total }))
 }
 
-/// `GET /api/sessions/:id`.
+/// Returns a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}",
+    operation_id = "getSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The session", body = SessionResponse),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SessionResponse>, ApiError> {
     Ok(session_response(find_session(&app, &caller, id).await?))
 }
 
-/// `PATCH /api/sessions/:id/config`: changes options of the queries of a session. Null removes one.
+/// Changes options of the queries of a session.
+///
+/// The options are `model`, `allowedTools`, `disallowedTools`, `betas`, `subagents` and `initialAgent`. Null removes
+/// one.
+#[utoipa::path(
+    patch,
+    path = "/api/sessions/{id}/config",
+    operation_id = "updateSessionConfig",
+    tag = "Sessions",
+    params(SessionId),
+    request_body = Map<String, Value>,
+    responses(
+        (status = 200, description = "The updated session", body = SessionResponse),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn update_config(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<Map<String, Value>>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SessionResponse>, ApiError> {
     find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let updated = tasks.run(async move {
@@ -381,8 +439,8 @@ pub(super) async fn record_lifecycle_event(
 }
 
 /// The response that contains one session.
-pub(super) fn session_response(session: Session) -> Json<Value> {
-    Json(json!({ "session": objects::Session::from(session) }))
+pub(super) fn session_response(session: Session) -> Json<SessionResponse> {
+    Json(SessionResponse { session: session.into() })
 }
 
 fn not_found() -> ApiError {

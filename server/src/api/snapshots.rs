@@ -6,6 +6,7 @@ use super::error::ApiError;
 use super::eviction::acquire_slot;
 use super::extract::{SessionId, SessionPath};
 use super::lifecycle;
+use super::objects::{Confirmation, SessionResponse};
 use super::session_files;
 use super::sessions::{
     agent_to_start, find_session, record_lifecycle_event, session_response, start_sandbox,
@@ -17,20 +18,34 @@ use crate::store::{Agent, NewSession, Session};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum number of snapshots of a session.
 const MAX_SNAPSHOTS: usize = 100;
 
-/// `POST /api/sessions/:id/snapshots`.
+/// Takes a snapshot of a session.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/snapshots",
+    operation_id = "createSnapshot",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 201, description = "The snapshot is taken", body = SnapshotResponse),
+        (status = 404, description = "No such session"),
+        (status = 409, description = "The session has too many snapshots"),
+    ),
+)]
 pub(super) async fn take(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<SnapshotResponse>), ApiError> {
     find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let taken = tasks.run(async move {
@@ -44,50 +59,97 @@ pub(super) async fn take(
     });
     let snapshot =
         taken.await.unwrap_or_else(|| Err(ApiError::internal("Cannot take a snapshot: internal error")))?;
-    Ok((StatusCode::CREATED, Json(json!({ "snapshot": snapshot_object(id, &snapshot).await }))))
+    Ok((StatusCode::CREATED, Json(SnapshotResponse { snapshot: snapshot_object(id, snapshot).await })))
 }
 
-/// `GET /api/sessions/:id/snapshots`.
+/// Lists the snapshots of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/snapshots",
+    operation_id = "listSnapshots",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 200, description = "The snapshots", body = SnapshotList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SnapshotList>, ApiError> {
     find_session(&app, &caller, id).await?;
     let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
     let mut objects = Vec::new();
-    for snapshot in &snapshots {
+    for snapshot in snapshots {
         objects.push(snapshot_object(id, snapshot).await);
     }
-    Ok(Json(json!({ "snapshots": objects })))
+    Ok(Json(SnapshotList { snapshots: objects }))
 }
 
-/// `DELETE /api/sessions/:id/snapshots/:name`.
+/// Deletes a snapshot.
+#[utoipa::path(
+    delete,
+    path = "/api/sessions/{id}/snapshots/{name}",
+    operation_id = "deleteSnapshot",
+    tag = "Sessions",
+    params(SessionId, ("name" = String, Path, description = "The name of the snapshot")),
+    responses(
+        (status = 200, description = "The snapshot is deleted", body = Confirmation),
+        (status = 404, description = "No such session, or no such snapshot"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionPath { id, rest: name }: SessionPath,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     find_session(&app, &caller, id).await?;
     let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
     if !snapshots.iter().any(|snapshot| snapshot.name == name) {
         return Err(ApiError::not_found("Snapshot not found"));
     }
     app.program.remove_snapshot(id, &name).await.map_err(|error| failed(&error))?;
-    Ok(Json(json!({ "ok": true })))
+    Ok(Json(Confirmation::new()))
 }
 
-async fn snapshot_object(session: Uuid, snapshot: &Snapshot) -> Value {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Snapshot)]
+#[serde(rename_all = "camelCase")]
+struct SnapshotObject {
+    /// The value of `fromSnapshot` for sessions that start from it.
+    id: String,
+    session_id: String,
+    name: String,
+    /// In bytes; null if the file has been removed.
+    #[schema(required)]
+    size: Option<u64>,
+    #[schema(required, format = DateTime)]
+    created_at: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SnapshotResponse {
+    snapshot: SnapshotObject,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SnapshotList {
+    snapshots: Vec<SnapshotObject>,
+}
+
+async fn snapshot_object(session: Uuid, snapshot: Snapshot) -> SnapshotObject {
     let metadata = tokio::fs::metadata(&snapshot.file).await.ok();
     let taken =
         metadata.as_ref().and_then(|metadata| jiff::Timestamp::try_from(metadata.modified().ok()?).ok());
-    json!({
-        "id": format!("{session}/{}", snapshot.name),
-        "sessionId": session.to_string(),
-        "name": snapshot.name,
-        "size": metadata.map(|metadata| metadata.len()),
-        "createdAt": taken.map(clock::format),
-    })
+    SnapshotObject {
+        id: format!("{session}/{}", snapshot.name),
+        session_id: session.to_string(),
+        name: snapshot.name,
+        size: metadata.map(|metadata| metadata.len()),
+        created_at: taken.map(clock::format),
+    }
 }
 
 /// Returns the session of a snapshot and its file, given the id of the snapshot.
@@ -103,12 +165,25 @@ pub(super) async fn find_snapshot(app: &App, caller: &Caller, id: &str) -> Resul
     snapshots.into_iter().find(|snapshot| snapshot.name == name).map(|found| found.file).ok_or_else(unknown)
 }
 
-/// `POST /api/sessions/:id/fork`: a paused session with the messages, the workspace and the conversation of this one.
+/// Creates a session from another one.
+///
+/// The new session is paused, and has the messages, the workspace and the conversation of the other.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/fork",
+    operation_id = "forkSession",
+    tag = "Sessions",
+    params(SessionId),
+    responses(
+        (status = 201, description = "The session is created", body = SessionResponse),
+        (status = 404, description = "No such session, or its agent does not exist"),
+    ),
+)]
 pub(super) async fn fork(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
     find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let forked = tasks.run(async move { fork_session(&app, &caller, id).await });

@@ -8,18 +8,85 @@ use crate::clock;
 use crate::store::{UsageEventRow, UsageFilter, UsageKind};
 use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UsageQuery {
+    /// Only events of this session.
     session_id: Option<String>,
+    /// Only events of this agent.
     agent_name: Option<String>,
+    /// Only events at or after this time or date in ISO 8601.
     after: Option<String>,
+    /// Only events at or before this time or date in ISO 8601.
     before: Option<String>,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct UsageLimit {
+    /// Maximum number of events.
+    #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<i64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct UsageEvent {
+    id: String,
+    tenant_id: String,
+    session_id: String,
+    agent_name: String,
+    event_type: String,
+    /// US dollars of `cost_usd`, else an integer.
+    #[schema(value_type = f64)]
+    value: Value,
+    #[schema(format = DateTime)]
+    created_at: String,
+}
+
+impl From<UsageEventRow> for UsageEvent {
+    fn from(event: UsageEventRow) -> Self {
+        let is_cost = event.event_type == UsageKind::CostUsd.name();
+        UsageEvent {
+            value: if is_cost { dollars(event.value).into() } else { event.value.into() },
+            id: event.id,
+            tenant_id: event.tenant_id,
+            session_id: event.session_id,
+            agent_name: event.agent_name,
+            event_type: event.event_type,
+            created_at: event.created_at,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct UsageEventList {
+    events: Vec<UsageEvent>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsageStats {
+    total_input_tokens: i64,
+    total_output_tokens: i64,
+    total_cache_creation_tokens: i64,
+    total_cache_read_tokens: i64,
+    total_tool_calls: i64,
+    total_messages: i64,
+    total_cost_usd: f64,
+    /// Always 0.
+    total_compute_seconds: i64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct UsageStatsResponse {
+    stats: UsageStats,
 }
 
 /// The period of a list or a sum, as timestamps.
@@ -47,28 +114,45 @@ impl UsagePeriod {
     }
 }
 
-/// `GET /api/usage`.
+/// Lists usage events, the newest first.
+#[utoipa::path(
+    get,
+    path = "/api/usage",
+    operation_id = "listUsageEvents",
+    tag = "Usage",
+    params(UsageQuery, UsageLimit),
+    responses((status = 200, description = "The events", body = UsageEventList)),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     QueryParams(query): QueryParams<UsageQuery>,
-) -> Result<Json<Value>, ApiError> {
-    let limit = bounded("limit", query.limit, 100, 1..=1000)?;
+    QueryParams(UsageLimit { limit }): QueryParams<UsageLimit>,
+) -> Result<Json<UsageEventList>, ApiError> {
+    let limit = bounded("limit", limit, 100, 1..=1000)?;
     let period = UsagePeriod::parse(query.after.as_deref(), query.before.as_deref())?;
     let events = app.store.usage_events(&caller.tenant, &filter(&query, &period), limit).await?;
-    let events: Vec<Value> = events.into_iter().map(event_object).collect();
-    Ok(Json(json!({ "events": events })))
+    let events = events.into_iter().map(UsageEvent::from).collect();
+    Ok(Json(UsageEventList { events }))
 }
 
-/// `GET /api/usage/stats`.
+/// Returns the sums of usage events.
+#[utoipa::path(
+    get,
+    path = "/api/usage/stats",
+    operation_id = "getUsageStats",
+    tag = "Usage",
+    params(UsageQuery),
+    responses((status = 200, description = "The sums", body = UsageStatsResponse)),
+)]
 pub(super) async fn stats(
     State(app): State<Arc<App>>,
     caller: Caller,
     QueryParams(query): QueryParams<UsageQuery>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<UsageStatsResponse>, ApiError> {
     let period = UsagePeriod::parse(query.after.as_deref(), query.before.as_deref())?;
     let stats = usage_stats(&app, &caller, &filter(&query, &period)).await?;
-    Ok(Json(json!({ "stats": stats })))
+    Ok(Json(UsageStatsResponse { stats }))
 }
 
 fn filter<'a>(query: &'a UsageQuery, period: &'a UsagePeriod) -> UsageFilter<'a> {
@@ -85,42 +169,23 @@ pub(super) async fn usage_stats(
     app: &App,
     caller: &Caller,
     filter: &UsageFilter<'_>,
-) -> Result<Value, ApiError> {
+) -> Result<UsageStats, ApiError> {
     let totals = app.store.usage_totals(&caller.tenant, filter).await?;
-    let mut stats = json!({ "totalComputeSeconds": 0 });
-    for kind in UsageKind::ALL {
-        let total = totals.iter().find(|(name, _)| name == kind.name()).map_or(0, |(_, total)| *total);
-        stats[total_name(kind)] = value_object(kind.name(), total);
-    }
-    Ok(stats)
-}
-
-fn total_name(kind: UsageKind) -> &'static str {
-    match kind {
-        UsageKind::InputTokens => "totalInputTokens",
-        UsageKind::OutputTokens => "totalOutputTokens",
-        UsageKind::CacheCreationTokens => "totalCacheCreationTokens",
-        UsageKind::CacheReadTokens => "totalCacheReadTokens",
-        UsageKind::ToolCall => "totalToolCalls",
-        UsageKind::Message => "totalMessages",
-        UsageKind::CostUsd => "totalCostUsd",
-    }
-}
-
-fn event_object(event: UsageEventRow) -> Value {
-    let value = value_object(&event.event_type, event.value);
-    json!({
-        "id": event.id,
-        "tenantId": event.tenant_id,
-        "sessionId": event.session_id,
-        "agentName": event.agent_name,
-        "eventType": event.event_type,
-        "value": value,
-        "createdAt": event.created_at,
+    let total =
+        |kind: UsageKind| totals.iter().find(|(name, _)| name == kind.name()).map_or(0, |(_, total)| *total);
+    Ok(UsageStats {
+        total_input_tokens: total(UsageKind::InputTokens),
+        total_output_tokens: total(UsageKind::OutputTokens),
+        total_cache_creation_tokens: total(UsageKind::CacheCreationTokens),
+        total_cache_read_tokens: total(UsageKind::CacheReadTokens),
+        total_tool_calls: total(UsageKind::ToolCall),
+        total_messages: total(UsageKind::Message),
+        total_cost_usd: dollars(total(UsageKind::CostUsd)),
+        total_compute_seconds: 0,
     })
 }
 
 /// Costs are stored in millionths and sent in US dollars.
-fn value_object(event_type: &str, value: i64) -> Value {
-    if event_type == UsageKind::CostUsd.name() { json!(value as f64 / 1e6) } else { json!(value) }
+fn dollars(millionths: i64) -> f64 {
+    millionths as f64 / 1e6
 }

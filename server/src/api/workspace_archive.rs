@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::download::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
+use super::objects::BinaryFile;
 use super::sessions::find_session;
 use super::workspace_files::{MAX_DOWNLOAD_SIZE, no_workspace};
 use crate::agent_folder::safe_path;
@@ -20,8 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum number of entries in an uploaded archive.
@@ -42,14 +43,44 @@ const MAX_HEADERS_SIZE: u64 = 64 << 10;
 /// Parts of a download that wait for the client.
 const BUFFERED_CHUNKS: usize = 4;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = UploadWorkspaceRequest)]
 pub(super) struct BundleBody {
+    /// A gzip-compressed tar archive in base64.
     #[serde(default)]
+    #[schema(required, format = Byte)]
     bundle: String,
 }
 
-/// `GET /api/sessions/:id/workspace`: all files, except for those that are not listed, files of variables (`.env`), and
-/// files of more than 100 MiB.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RestoredWorkspace {
+    message: &'static str,
+    /// The number of files.
+    written: usize,
+    skipped: Vec<SkippedFile>,
+}
+
+/// A member of an archive that was not written.
+#[derive(Debug, Serialize, ToSchema)]
+struct SkippedFile {
+    path: String,
+    error: String,
+}
+
+/// Returns the files of the workspace as an archive.
+///
+/// Files that are not listed, files of variables (`.env`), and files of more than 100 MiB are left out.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/workspace",
+    operation_id = "downloadWorkspace",
+    tag = "Files",
+    params(SessionId),
+    responses(
+        (status = 200, description = "A tar archive with gzip", body = BinaryFile, content_type = "application/gzip"),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn download(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -135,13 +166,27 @@ impl Write for ChunkWriter {
     }
 }
 
-/// `POST /api/sessions/:id/workspace`: writes the files of an archive into the workspace. Other files stay.
+/// Writes the files of an archive into the workspace.
+///
+/// Other files stay.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/workspace",
+    operation_id = "uploadWorkspace",
+    tag = "Files",
+    params(SessionId),
+    request_body = BundleBody,
+    responses(
+        (status = 200, description = "The files are written", body = RestoredWorkspace),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn upload(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<BundleBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<RestoredWorkspace>, ApiError> {
     find_session(&app, &caller, id).await?;
     let invalid = |text: &str| ApiError::bad_request(format!("Invalid bundle: {text}"));
     let bundle = STANDARD.decode(body.bundle.trim()).map_err(|_| invalid("it is not base64"))?;
@@ -160,7 +205,7 @@ pub(super) async fn upload(
         while let Some((path, content)) = files.recv().await {
             match app.program.write_file(id, &path, &content).await {
                 Ok(()) => count += 1,
-                Err(error) => skipped.push(json!({ "path": path, "error": error.to_string() })),
+                Err(error) => skipped.push(SkippedFile { path, error: error.to_string() }),
             }
         }
         let read = reader.await.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
@@ -168,7 +213,7 @@ pub(super) async fn upload(
         let is_running = app.running.get(id).is_some();
         let message =
             if is_running { "Workspace restored to live sandbox" } else { "Workspace saved as snapshot" };
-        Ok(json!({ "message": message, "written": count, "skipped": skipped }))
+        Ok(RestoredWorkspace { message, written: count, skipped })
     });
     let result = written
         .await
@@ -178,11 +223,13 @@ pub(super) async fn upload(
 
 /// Reads an archive to its end without keeping its files. Returns the members that are not written: no link is ever
 /// created.
-fn check_archive(bundle: &[u8]) -> io::Result<Vec<Value>> {
+fn check_archive(bundle: &[u8]) -> io::Result<Vec<SkippedFile>> {
     let mut skipped = Vec::new();
     read_archive(bundle, |member| {
         match member {
-            ArchiveMember::Skipped { path, reason } => skipped.push(json!({ "path": path, "error": reason })),
+            ArchiveMember::Skipped { path, reason } => {
+                skipped.push(SkippedFile { path, error: reason.into() })
+            }
             ArchiveMember::File { content, size, .. } => {
                 if io::copy(content, &mut io::sink())? != size {
                     return Err(io::Error::other("it ends too early"));
@@ -304,7 +351,7 @@ mod tests {
         let files: Vec<_> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
         assert_eq!(files, [("a/b".to_owned(), b"1".to_vec()), ("c".to_owned(), Vec::new())]);
         let skipped = check_archive(&archive).unwrap();
-        let skipped: Vec<_> = skipped.iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+        let skipped: Vec<_> = skipped.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(skipped, ["../x", "/etc/x", "link"]);
     }
 
@@ -345,7 +392,7 @@ mod tests {
         let members =
             [(tar::EntryType::Regular, "large", zeros.as_slice()), (tar::EntryType::Regular, "a", b"1")];
         let archive = bundle(&members);
-        assert_eq!(check_archive(&archive).unwrap()[0]["error"], "File too large (over 100 MiB)");
+        assert_eq!(check_archive(&archive).unwrap()[0].error, "File too large (over 100 MiB)");
         let (sender, mut receiver) = mpsc::channel(9);
         send_files(&archive, &sender).unwrap();
         assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), b"1".to_vec()));

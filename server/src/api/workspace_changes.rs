@@ -4,28 +4,55 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId};
+use super::objects::Confirmation;
 use super::sessions::find_session;
-use crate::saggar::{CommandError, Settlement};
+use crate::saggar::{CommandError, Settlement, WorkspaceChange};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use utoipa::ToSchema;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct DiffQuery {
+    /// `patch` for a unified diff; any other value for JSON.
     format: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChangeList {
+    files: Vec<WorkspaceChange>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ChangePaths)]
 pub(super) struct PathsBody {
+    /// The changes to settle; all without one.
     #[serde(default)]
     paths: Vec<String>,
 }
 
-/// `GET /api/sessions/:id/diff`: the changed names, or with `?format=patch` a unified diff.
+/// Lists the changes of the workspace.
+///
+/// They are compared with the folder that the session started from.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/diff",
+    operation_id = "getSessionDiff",
+    tag = "Files",
+    params(SessionId, DiffQuery),
+    responses(
+        (
+            status = 200,
+            description = "The changed names, or with `format=patch` a unified diff",
+            content((ChangeList = "application/json"), (String = "text/x-diff")),
+        ),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -37,38 +64,53 @@ pub(super) async fn show(
         let patch = app.program.patch(id).await.map_err(|error| failed(&error))?;
         return Ok(([(header::CONTENT_TYPE, "text/x-diff; charset=utf-8")], patch).into_response());
     }
-    let changes = app.program.changes(id).await.map_err(|error| failed(&error))?;
-    let changes = changes["changes"].as_array().cloned().unwrap_or_default();
-    let files: Vec<Value> = changes.into_iter().map(file_object).collect();
-    Ok(Json(json!({ "files": files })).into_response())
+    let files = app.program.changes(id).await.map_err(|error| failed(&error))?;
+    Ok(Json(ChangeList { files }).into_response())
 }
 
-fn file_object(mut change: Value) -> Value {
-    for (name, default) in [("protected", Value::Null), ("conflict", Value::Null)] {
-        if change.get(name).is_none() {
-            change[name] = default;
-        }
-    }
-    change
-}
-
-/// `POST /api/sessions/:id/apply`: applies changes to the folder of the session.
+/// Applies changes of the workspace to the folder of the session.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/apply",
+    operation_id = "applyChanges",
+    tag = "Files",
+    params(SessionId),
+    request_body = PathsBody,
+    responses(
+        (status = 200, description = "The changes are applied", body = Confirmation),
+        (status = 404, description = "No such session"),
+        (status = 409, description = "The sandbox is running, or a change is refused"),
+    ),
+)]
 pub(super) async fn apply(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<PathsBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     settle(app, caller, id, body, Settlement::Apply).await
 }
 
-/// `POST /api/sessions/:id/discard`: removes changes from the workspace.
+/// Removes changes from the workspace.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/discard",
+    operation_id = "discardChanges",
+    tag = "Files",
+    params(SessionId),
+    request_body = PathsBody,
+    responses(
+        (status = 200, description = "The changes are removed", body = Confirmation),
+        (status = 404, description = "No such session"),
+        (status = 409, description = "The sandbox is running, or a change is refused"),
+    ),
+)]
 pub(super) async fn discard(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<PathsBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     settle(app, caller, id, body, Settlement::Discard).await
 }
 
@@ -78,7 +120,7 @@ async fn settle(
     id: uuid::Uuid,
     body: PathsBody,
     settlement: Settlement,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let settled = tasks.run(async move {
@@ -94,7 +136,7 @@ async fn settle(
         })
     });
     settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))?;
-    Ok(Json(json!({ "ok": true })))
+    Ok(Json(Confirmation::new()))
 }
 
 fn failed(error: &CommandError) -> ApiError {

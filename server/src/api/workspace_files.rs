@@ -6,7 +6,12 @@ use super::auth::Caller;
 use super::download::{SEND_TIMEOUT, download};
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
+use super::objects::{BinaryFile, FileEntry};
 use super::sessions::find_session;
+use super::workspace_file_objects::{
+    DeletedSessionFile, FileQuery, FilesQuery, SessionFile, SessionFileList, UploadBody, UploadedFile,
+    WriteResult, WriteResults,
+};
 use crate::agent_folder::safe_path;
 use crate::clock;
 use crate::saggar::CommandError;
@@ -18,8 +23,6 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -38,37 +41,24 @@ const MAX_PATH_LENGTH: usize = 4096;
 /// Maximum number of files of an upload.
 const MAX_BATCH_FILES: usize = 500;
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct FilesQuery {
-    include_hidden: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct FileQuery {
-    format: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct UploadBody {
-    files: Vec<UploadedFile>,
-    target_path: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct UploadedFile {
-    path: String,
-    content: String,
-}
-
-/// `GET /api/sessions/:id/files`.
+/// Lists the files of the workspace of a session.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/files",
+    operation_id = "getSessionFiles",
+    tag = "Files",
+    params(SessionId, FilesQuery),
+    responses(
+        (status = 200, description = "The files", body = SessionFileList),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     QueryParams(query): QueryParams<FilesQuery>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<SessionFileList>, ApiError> {
     let session = find_session(&app, &caller, id).await?;
     let files =
         app.program.list_files(session.id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
@@ -76,15 +66,36 @@ pub(super) async fn list(
     let is_listed = |name: &str| {
         !has_skipped_suffix(name) && (with_hidden || !name.split('/').any(|part| part.starts_with('.')))
     };
-    let files: Vec<Value> = files
-        .iter()
-        .filter(|file| file.kind == "file" && is_listed(&file.name))
-        .map(|file| json!({ "path": file.name, "size": file.size, "modifiedAt": clock::at_millisecond(file.mtime) }))
-        .collect();
-    Ok(Json(json!({ "files": files, "source": source(&app, id) })))
+    let files = files.into_iter().filter(|file| file.kind == "file" && is_listed(&file.name));
+    let files = files.map(|file| FileEntry {
+        path: file.name,
+        size: file.size,
+        modified_at: clock::at_millisecond(file.mtime),
+    });
+    Ok(Json(SessionFileList { files: files.collect(), source: source(&app, id) }))
 }
 
-/// `GET /api/sessions/:id/files/*`: the bytes of a file, or with `?format=json` its text.
+/// Returns a file of the workspace.
+#[utoipa::path(
+    get,
+    path = "/api/sessions/{id}/files/{*path}",
+    operation_id = "getSessionFile",
+    tag = "Files",
+    params(
+        ("id" = Uuid, Path, description = "The id of the session"),
+        ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes"),
+        FileQuery,
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The bytes of the file, or with `format=json` its text",
+            content((SessionFile = "application/json"), (BinaryFile = "*/*")),
+        ),
+        (status = 403, description = "The key or the sandbox does not permit access to the file"),
+        (status = 404, description = "No such session, or no such file"),
+    ),
+)]
 pub(super) async fn read(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -104,10 +115,8 @@ pub(super) async fn read(
     let source = source(&app, id);
     if is_json {
         let content = content.read_to_end(most).await.map_err(|error| file_error(&error))?;
-        let (text, size) = (String::from_utf8_lossy(&content), content.len());
-        return Ok(
-            Json(json!({ "path": path, "content": text, "size": size, "source": source })).into_response()
-        );
+        let (content, size) = (String::from_utf8_lossy(&content).into_owned(), content.len());
+        return Ok(Json(SessionFile { path, content, size, source }).into_response());
     }
     let (sender, receiver) = tokio::sync::mpsc::channel::<Result<Vec<u8>, CommandError>>(4);
     tokio::spawn(async move {
@@ -137,13 +146,25 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// `POST /api/sessions/:id/files`: writes files, each with a result of its own.
+/// Writes files into the workspace, each with a result of its own.
+#[utoipa::path(
+    post,
+    path = "/api/sessions/{id}/files",
+    operation_id = "writeSessionFiles",
+    tag = "Files",
+    params(SessionId),
+    request_body = UploadBody,
+    responses(
+        (status = 200, description = "The results", body = WriteResults),
+        (status = 404, description = "No such session"),
+    ),
+)]
 pub(super) async fn write(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<UploadBody>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WriteResults>, ApiError> {
     if body.files.is_empty() || body.files.len() > MAX_BATCH_FILES {
         return Err(ApiError::Body(format!("body/files must contain 1 to {MAX_BATCH_FILES} files")));
     }
@@ -157,15 +178,16 @@ pub(super) async fn write(
                 Ok((path, content)) => write_one(&app, session.id, &path, &content).await,
                 Err(text) => Err(text),
             };
+            let path = file.path;
             results.push(match written {
-                Ok(size) => json!({ "path": file.path, "written": true, "size": size }),
-                Err(text) => json!({ "path": file.path, "written": false, "error": text }),
+                Ok(size) => WriteResult { path, written: true, size: Some(size), error: None },
+                Err(text) => WriteResult { path, written: false, size: None, error: Some(text) },
             });
         }
         results
     });
     let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))?;
-    Ok(Json(json!({ "files": results })))
+    Ok(Json(WriteResults { files: results }))
 }
 
 async fn write_one(app: &App, id: Uuid, path: &str, content: &[u8]) -> Result<usize, String> {
@@ -197,16 +219,31 @@ fn checked_upload(target: &str, file: &UploadedFile, total: &mut usize) -> Resul
     Ok((path, content))
 }
 
-/// `DELETE /api/sessions/:id/files/*`.
+/// Deletes a file of the workspace.
+#[utoipa::path(
+    delete,
+    path = "/api/sessions/{id}/files/{*path}",
+    operation_id = "deleteSessionFile",
+    tag = "Files",
+    params(
+        ("id" = Uuid, Path, description = "The id of the session"),
+        ("path" = String, Path, description = "The path of the file in the workspace; it can contain slashes"),
+    ),
+    responses(
+        (status = 200, description = "The file is deleted", body = DeletedSessionFile),
+        (status = 403, description = "The key or the sandbox does not permit access to the file"),
+        (status = 404, description = "No such session, or no such file"),
+    ),
+)]
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,
     SessionPath { id, rest: path }: SessionPath,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DeletedSessionFile>, ApiError> {
     let session = find_session(&app, &caller, id).await?;
     let path = normal_path(&path)?;
     app.program.remove_file(session.id, &path).await.map_err(|error| file_error(&error))?;
-    Ok(Json(json!({ "path": path, "deleted": true })))
+    Ok(Json(DeletedSessionFile { path, deleted: true }))
 }
 
 fn normal_path(path: &str) -> Result<String, ApiError> {

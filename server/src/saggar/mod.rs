@@ -8,12 +8,14 @@ mod policy_file;
 mod program;
 mod snapshots;
 mod workspace;
+mod workspace_change;
 
 pub use bridge::BridgeConnection;
 pub use control::{CONTROL_TIMEOUT, call_control};
 pub use event_reader::EventReader;
-pub use permissions::{PermissionRequest, answer_permission, list_permissions};
+pub use permissions::{PermissionObject, PermissionRequest, answer_permission, list_permissions};
 pub use policy_file::policy_with_variables;
 pub use program::{CommandError, Program, SessionRecord, SessionState, StoredEvents};
 pub use snapshots::{Settlement, Snapshot};
 pub use workspace::{FileContent, FileSize, WorkspaceFile};
+pub use workspace_change::WorkspaceChange;

@@ -3,9 +3,10 @@
 use super::control::{CONTROL_TIMEOUT, call_control};
 use crate::clock;
 use saggar_sys::error::{Code, Error, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;
+use utoipa::ToSchema;
 
 /// The tool of a request about a connection to a host (saggar-bridge(7), Network requests).
 const HOST_TOOL: &str = "SandboxNetworkAccess";
@@ -31,18 +32,37 @@ pub struct PermissionRequest {
     pub deadline: Option<i64>,
 }
 
-impl PermissionRequest {
-    /// The request as an object of the API.
-    pub fn to_object(&self) -> Value {
-        json!({
-            "id": self.id,
-            "tool": self.tool,
-            "input": self.input,
-            "suggestions": self.suggestions,
-            "kind": if self.tool == HOST_TOOL { "network" } else { "tool" },
-            "createdAt": clock::at_millisecond(self.asked),
-            "expiresAt": self.deadline.map(clock::at_millisecond),
-        })
+/// A request as an object of the API.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = PermissionRequest)]
+#[serde(rename_all = "camelCase")]
+pub struct PermissionObject {
+    id: String,
+    tool: String,
+    /// The input of the tool.
+    input: Value,
+    /// Rules that the agent suggests to add, or null.
+    suggestions: Value,
+    /// `network` for a connection to a host, else `tool`.
+    kind: &'static str,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// When the request is denied without an answer.
+    #[schema(required, format = DateTime)]
+    expires_at: Option<String>,
+}
+
+impl From<&PermissionRequest> for PermissionObject {
+    fn from(request: &PermissionRequest) -> Self {
+        PermissionObject {
+            id: request.id.clone(),
+            tool: request.tool.clone(),
+            input: request.input.clone(),
+            suggestions: request.suggestions.clone(),
+            kind: if request.tool == HOST_TOOL { "network" } else { "tool" },
+            created_at: clock::at_millisecond(request.asked),
+            expires_at: request.deadline.map(clock::at_millisecond),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Snapshots and changes of a session: each method runs `saggar session …` (saggar-workspace(7)).
 
 use super::program::{CommandError, Program, run_briefly};
-use serde_json::Value;
+use super::workspace_change::{ChangeListing, WorkspaceChange};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use uuid::Uuid;
@@ -64,12 +64,14 @@ impl Program {
     ///
     /// # Errors
     /// Fails if the workspace cannot be compared with its folder.
-    pub async fn changes(&self, id: Uuid) -> Result<Value, CommandError> {
+    pub async fn changes(&self, id: Uuid) -> Result<Vec<WorkspaceChange>, CommandError> {
         let mut command = self.command("diff");
         command.args(["--json", "--", &id.to_string()]);
         let output = run_briefly(command, b"").await?;
-        serde_json::from_str(&output)
-            .map_err(|error| CommandError::new(format!("saggar printed an invalid list of changes: {error}")))
+        let list: ChangeListing = serde_json::from_str(&output).map_err(|error| {
+            CommandError::new(format!("saggar printed an invalid list of changes: {error}"))
+        })?;
+        Ok(list.changes)
     }
 
     /// Returns the changes of the agent as a unified diff.

@@ -1,7 +1,7 @@
 //! Server-sent events derived from agent messages: text deltas, tool calls and their results, the end of a turn.
 
-use super::Frame;
-use serde_json::{Map, Value, json};
+use super::{Frame, StreamEvent, TurnSummary};
+use serde_json::Value;
 
 /// Event names reserved for the server. Block types of these names are dropped, so that an agent can neither end the
 /// stream of its client nor forge an event of the server.
@@ -42,9 +42,13 @@ fn delta(event: &Value) -> Option<Frame> {
         return None;
     }
     match delta["type"].as_str()? {
-        "text_delta" => Some(Frame::new("text_delta", &json!({ "delta": delta["text"].as_str()? }))),
+        "text_delta" => {
+            let delta = delta["text"].as_str()?.to_owned();
+            Some(Frame::of(&StreamEvent::TextDelta { delta }))
+        }
         "thinking_delta" => {
-            Some(Frame::new("thinking_delta", &json!({ "delta": delta["thinking"].as_str()? })))
+            let delta = delta["thinking"].as_str()?.into();
+            Some(Frame::of(&StreamEvent::ThinkingDelta { delta }))
         }
         other => pass_through(other, delta),
     }
@@ -55,10 +59,11 @@ fn block(block: &Value) -> Option<Frame> {
         // The text is in the `text_delta` frames and in the message.
         "text" => None,
         "tool_use" => {
-            let call = json!({ "id": block["id"], "name": block["name"], "input": block["input"] });
-            Some(Frame::new("tool_use", &call))
+            let part = |name: &str| block[name].clone();
+            let call = StreamEvent::ToolUse { id: part("id"), name: part("name"), input: part("input") };
+            Some(Frame::of(&call))
         }
-        "thinking" => Some(Frame::new("thinking_delta", &json!({ "delta": block["thinking"] }))),
+        "thinking" => Some(Frame::of(&StreamEvent::ThinkingDelta { delta: block["thinking"].clone() })),
         other => pass_through(other, block),
     }
 }
@@ -92,28 +97,18 @@ fn tool_results(message: &Value) -> Vec<Frame> {
 
 fn tool_result(id: &Value, content: &Value, is_error: &Value) -> Frame {
     let is_error = is_error.as_bool().unwrap_or(false);
-    Frame::new("tool_result", &json!({ "tool_use_id": id, "content": content, "is_error": is_error }))
+    Frame::of(&StreamEvent::ToolResult { tool_use_id: id.clone(), content: content.clone(), is_error })
 }
 
 fn turn_complete(message: &Value) -> Frame {
-    Frame::new("turn_complete", &turn_summary(message))
-}
-
-/// The fields of a `result` message that clients expect, if they are present.
-pub(super) fn turn_summary(message: &Value) -> Value {
-    let mut summary = Map::new();
-    for (name, field) in [("numTurns", "num_turns"), ("result", "result")] {
-        if let Some(value) = message.get(field) {
-            summary.insert(name.to_owned(), value.clone());
-        }
-    }
-    Value::Object(summary)
+    Frame::of(&StreamEvent::TurnComplete(TurnSummary::of_message(message)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     fn derived(message: &Value) -> Vec<(String, Value)> {
         let read = |frame: Frame| (frame.event.into_owned(), serde_json::from_str(&frame.data).unwrap());

@@ -1,8 +1,8 @@
 //! The frames of one event of a bridge.
 
-use super::{Frame, FrameId, derive_frames, event_turn_id, parse_message};
+use super::{Frame, FrameId, StreamEvent, derive_frames, event_turn_id, parse_message};
 use saggar_bridge::client::{EventBody, ReceivedEvent};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The frames of an event, in order, and the message of the agent if it is one.
 #[derive(Debug, Default)]
@@ -30,18 +30,18 @@ pub(super) fn event_frames(event: &ReceivedEvent, number: u64, session: &str) ->
             EventFrames { frames, message: Some(message), ends_turn: false }
         }
         EventBody::Gap(from, to) => {
-            let gap = Frame::new("gap", &json!({ "from": from, "to": to }));
+            let gap = Frame::of(&StreamEvent::Gap { from: *from, to: *to });
             EventFrames { frames: vec![(gap, FrameId::last(*to))], ..EventFrames::default() }
         }
         // Of other commands than turns, the client is told elsewhere.
         _ if event_turn_id(event).is_none() => EventFrames::default(),
         EventBody::Done(_) => {
-            let done = Frame::new("done", &json!({ "sessionId": session }));
+            let done = Frame::of(&StreamEvent::Done { session_id: session.to_owned() });
             EventFrames { frames: vec![(done, last)], message: None, ends_turn: true }
         }
         // As in Ash, an error of the bridge ends a turn without `done`.
         EventBody::Error(text) => {
-            let error = Frame::new("error", &json!({ "error": text }));
+            let error = Frame::of(&StreamEvent::Error { error: text.to_string() });
             EventFrames { frames: vec![(error, last)], message: None, ends_turn: true }
         }
         _ => EventFrames::default(),

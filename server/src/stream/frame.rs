@@ -1,5 +1,6 @@
 //! Frames: server-sent events and their ids.
 
+use super::StreamEvent;
 use axum::response::sse;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -59,6 +60,13 @@ impl Frame {
     /// Creates a frame with this value as data.
     pub fn new(event: impl Into<Cow<'static, str>>, data: &Value) -> Self {
         Frame { event: event.into(), data: data.to_string() }
+    }
+
+    /// Creates the frame of an event of the server.
+    pub fn of(event: &StreamEvent) -> Self {
+        // A map with the keys `event` and `data`: no value of an event can fail.
+        let fields = serde_json::to_value(event).unwrap_or_default();
+        Frame::new(fields["event"].as_str().unwrap_or_default().to_owned(), &fields["data"])
     }
 
     /// Creates a `message` frame with the agent's message, byte for byte except for carriage returns.

@@ -1,9 +1,9 @@
 //! Frames about permission requests of an agent.
 
-use super::Frame;
+use super::{Frame, StreamEvent};
 use crate::running::RunningSession;
 use crate::saggar::{PermissionRequest, list_permissions};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracing::warn;
@@ -29,7 +29,7 @@ impl PermissionFrames {
                 let request = self.find(agent_id).await?;
                 self.session.permissions().announce(&request.id);
                 self.announced.insert(agent_id.to_owned(), request.id.clone());
-                Some(Frame::new("permission_request", &request.to_object()))
+                Some(Frame::of(&StreamEvent::PermissionRequest((&request).into())))
             }
             "control_cancel_request" => {
                 let id = self.announced.remove(agent_id)?;
@@ -38,8 +38,8 @@ impl PermissionFrames {
                     // No answer in time, an interrupt, or the end of the agent.
                     None => ("deny", "saggar"),
                 };
-                let resolved = json!({ "id": id, "behavior": behavior, "by": by });
-                Some(Frame::new("permission_resolved", &resolved))
+                let behavior = behavior.to_owned();
+                Some(Frame::of(&StreamEvent::PermissionResolved { id, behavior, by }))
             }
             _ => None,
         }

@@ -1,6 +1,7 @@
 //! Database rows of agent messages.
 
-use super::derive::{blocks, turn_summary};
+use super::TurnSummary;
+use super::derive::blocks;
 use crate::store::{NewEvent, RecordedRow};
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ pub fn database_rows(message: &Value, raw: &str) -> Vec<RecordedRow> {
         Some("user") => rows.extend(tool_results(message)),
         Some("result") => {
             rows.push(RecordedRow::Message(raw.to_owned()));
-            rows.push(event("turn_complete", &turn_summary(message)));
+            rows.push(event("turn_complete", &json!(TurnSummary::of_message(message))));
         }
         _ => {}
     }

@@ -3,13 +3,12 @@
 use super::event_frames::{EventFrames, event_frames};
 use super::frame_sender::{ClientDisconnected, FrameReceiver, FrameSender};
 use super::permission_frames::PermissionFrames;
-use super::{Frame, FrameId};
+use super::{Frame, FrameId, StreamEvent};
 use crate::error;
 use crate::running::RunningSession;
 use crate::saggar::{BridgeConnection, StoredEvents};
 use crate::tasks::Tasks;
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
-use serde_json::json;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -70,8 +69,8 @@ impl SessionStream {
 
     async fn run(mut self) -> Result<(), ClientDisconnected> {
         let session = self.id.to_string();
-        let start = json!({ "sessionId": session, "version": env!("CARGO_PKG_VERSION") });
-        self.frames.send(Frame::new("session_start", &start), self.after).await?;
+        let start = StreamEvent::session_start(&session);
+        self.frames.send(Frame::of(&start), self.after).await?;
         loop {
             let received = tokio::select! {
                 received = receive(&mut self.source) => received,
@@ -92,7 +91,7 @@ impl SessionStream {
 
     async fn fail(&self, error: &str) -> Result<(), ClientDisconnected> {
         let id = self.after.max(FrameId::last(self.number));
-        self.frames.send(Frame::new("error", &json!({ "error": error })), id).await
+        self.frames.send(Frame::of(&StreamEvent::Error { error: error.to_owned() }), id).await
     }
 
     async fn forward(&mut self, event: &ReceivedEvent, session: &str) -> Result<(), ClientDisconnected> {

@@ -3,12 +3,11 @@
 use super::event_frames::{EventFrames, event_frames};
 use super::frame_sender::{ClientDisconnected, FrameReceiver, FrameSender};
 use super::permission_frames::PermissionFrames;
-use super::{Frame, FrameId};
+use super::{Frame, FrameId, StreamEvent};
 use crate::running::RunningSession;
 use crate::saggar::BridgeConnection;
 use crate::tasks::Tasks;
 use saggar_bridge::client::{ClientCommand, ReceivedEvent};
-use serde_json::json;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -64,8 +63,8 @@ impl TurnStream {
 
     async fn run(mut self) -> Result<(), ClientDisconnected> {
         let session = self.session.id.to_string();
-        let start = json!({ "sessionId": session, "version": env!("CARGO_PKG_VERSION") });
-        self.frames.send(Frame::new("session_start", &start), FrameId::last(self.number)).await?;
+        let start = StreamEvent::session_start(&session);
+        self.frames.send(Frame::of(&start), FrameId::last(self.number)).await?;
         loop {
             let received = tokio::select! {
                 received = self.connection.receive() => received,
@@ -83,8 +82,8 @@ impl TurnStream {
             };
             self.session.wait_until_recorded(self.number).await;
             let last = FrameId::last(self.number);
-            self.frames.send(Frame::new("error", &json!({ "error": failure })), last).await?;
-            return self.frames.send(Frame::new("done", &json!({ "sessionId": session })), last).await;
+            self.frames.send(Frame::of(&StreamEvent::Error { error: failure }), last).await?;
+            return self.frames.send(Frame::of(&StreamEvent::Done { session_id: session }), last).await;
         }
     }
 

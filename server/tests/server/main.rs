@@ -18,6 +18,7 @@ mod lifecycle;
 mod locks;
 mod manual;
 mod messages;
+mod openapi;
 mod output;
 mod page;
 mod page_in_chromium;

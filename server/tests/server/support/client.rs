@@ -1,5 +1,6 @@
-//! An HTTP client that checks every response.
+//! An HTTP client that checks every response against the OpenAPI document.
 
+use super::conformity::{check_frame, check_response};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use ureq::http::{HeaderMap, Method, Request};
@@ -55,10 +56,12 @@ impl Client {
     }
 
     /// Sends a request with these headers, the key and this body.
+    #[track_caller]
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let (status, headers, mut body) = self.start(method, path, headers, body);
         let mut text = String::new();
         body.as_reader().read_to_string(&mut text).unwrap();
+        check_response(method, path, status, &headers, text.as_bytes());
         let body = serde_json::from_str(&text).unwrap_or_default();
         Response { status, headers, body, request: format!("{method} {path}") }
     }
@@ -87,27 +90,33 @@ impl Client {
         (parts.status.as_u16(), parts.headers, body)
     }
 
+    #[track_caller]
     pub fn get(&self, path: &str) -> Response {
         self.request("GET", path, &[], b"")
     }
 
+    #[track_caller]
     pub fn post(&self, path: &str, body: &Value) -> Response {
         self.request("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
+    #[track_caller]
     pub fn patch(&self, path: &str, body: &Value) -> Response {
         self.request("PATCH", path, &[("content-type", "application/json")], body.to_string().as_bytes())
     }
 
+    #[track_caller]
     pub fn delete(&self, path: &str) -> Response {
         self.request("DELETE", path, &[], b"")
     }
 
     /// Gets bytes, with the status and the headers of the response.
+    #[track_caller]
     pub fn download(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {
         let (status, headers, mut body) = self.start("GET", path, &[], b"");
         let mut bytes = Vec::new();
         body.as_reader().read_to_end(&mut bytes).unwrap();
+        check_response("GET", path, status, &headers, &bytes);
         (status, headers, bytes)
     }
 
@@ -146,10 +155,11 @@ impl Client {
         let own = Client::new(&self.url, self.key.as_deref());
         let (status, headers, body) = own.start(method, path, headers, body);
         assert_eq!(status, 200);
+        check_response(method, path, status, &headers, b"");
         assert_eq!(headers["content-type"], "text/event-stream");
         assert_eq!(headers["cache-control"], "no-cache");
         let mut lines = BufReader::new(body.into_reader()).lines().map_while(Result::ok);
-        std::iter::from_fn(move || frame(&mut lines))
+        std::iter::from_fn(move || frame(&mut lines)).inspect(check_frame)
     }
 
     /// Sends a text message and returns all frames of its turn.

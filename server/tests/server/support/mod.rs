@@ -1,12 +1,15 @@
 //! Server processes for tests, and HTTP clients.
 
 mod client;
+mod conformity;
 pub(crate) mod postgres;
 mod process;
+mod schema;
 mod skip;
 pub(crate) mod webdriver;
 
 pub use client::{Client, Frame, Response};
+pub use conformity::DOCUMENT;
 pub use process::Server;
 pub(crate) use skip::report_skip;
 
