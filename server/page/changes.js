@@ -12,6 +12,11 @@ const REMARKS = ["conflict", "protected", "refused", "link"];
 export class Changes {
   #id;
   #session;
+  #status = null;
+  /** Counts the reads of the changes. */
+  #version = 0;
+  /** Whether what is shown is the result of the last read. */
+  #isCurrent = false;
   #files = [];
   #boxes = new Map();
 
@@ -38,29 +43,37 @@ export class Changes {
       button("Refresh", () => this.#load()));
     this.element = element("div", {}, this.note, this.problem, this.empty, this.choice, this.patch);
     this.setStatus(session.status());
-    this.#load();
   }
 
   close() {}
 
-  setStatus() {
+  setStatus(status) {
+    if (status === this.#status) return;
+    this.#status = status;
     if (!this.#session.isRunning()) {
       // The button in the problem has stopped the session.
       if (this.problem.contains(document.activeElement)) this.apply.focus();
-      if (this.note.firstChild) this.problem.replaceChildren();
-      this.note.replaceChildren();
-    } else if (!this.note.firstChild) {
-      this.note.append(element("p", { class: "notice" },
-        "The sandbox is running. Changes can be applied and discarded after the session has been stopped."));
+      this.problem.replaceChildren();
     }
+    const note = status === "paused" ? "If the sandbox of a paused session is still running, changes"
+      : this.#session.isRunning() ? "The sandbox is running. Changes" : "";
+    this.note.replaceChildren(...(note ? [element("p", { class: "notice" },
+      `${note} can be applied and discarded after the session has been stopped.`)] : []));
+    // The agent may have changed files until its sandbox ended: only what is shown from now on is settled.
+    this.#load();
   }
 
   async #load() {
+    const version = ++this.#version;
+    this.#isCurrent = false;
     try {
-      this.#files = (await get(sessionPath(this.#id, "diff"))).files;
+      const { files } = await get(sessionPath(this.#id, "diff"));
+      const patch = files.length ? await getText(sessionPath(this.#id, "diff?format=patch")) : "";
+      if (version !== this.#version) return;
+      this.#files = files;
       this.#showFiles();
-      const patch = this.#files.length ? await getText(sessionPath(this.#id, "diff?format=patch")) : "";
       this.patch.replaceChildren(...(patch ? [element("h2", {}, "Patch"), patchView(patch)] : []));
+      this.#isCurrent = true;
     } catch (error) {
       this.#fail(error);
     }
@@ -97,6 +110,7 @@ export class Changes {
       this.problem.replaceChildren(alertBox("No change is selected."));
       return;
     }
+    const version = this.#version;
     const changes = count(paths.length, "change");
     const isApply = action === "apply";
     const title = isApply ? `Apply ${changes} to the folder of the session?` : `Discard ${changes}?`;
@@ -106,6 +120,10 @@ export class Changes {
       ...paths.map((path) => element("li", {}, textElement("code", { dir: "ltr" }, path, { strict: true }))));
     const label = isApply ? "Apply" : "Discard";
     if (!(await confirm(title, { content: [element("p", {}, effect), list], action: label }))) return;
+    if (!this.#isCurrent || version !== this.#version) {
+      this.problem.replaceChildren(alertBox("The changes were read again meanwhile. Look at them before you go on."));
+      return;
+    }
     try {
       this.problem.replaceChildren();
       await post(sessionPath(this.#id, action), { paths });

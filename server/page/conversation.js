@@ -26,10 +26,10 @@ export class Conversation {
   /** The sequence number of the last message in the list. */
   #sequence = 0;
   #lastSync = 0;
-  /** Messages of the list that the stream has not repeated yet: the last entry of each, by text. */
-  #listed = new TextBag();
+  /** Messages of the list that the stream has not repeated yet: the last entry of each. */
+  #listed = new PendingMessages();
   /** Messages of the stream that the list has not repeated yet. */
-  #streamed = new TextBag();
+  #streamed = new PendingMessages();
   /** The entry after which the stream has got, while it repeats what is listed. */
   #cursor = null;
   #tools = new Map();
@@ -56,7 +56,7 @@ export class Conversation {
   /** The status of the session has changed: a stream that has ended is started again. */
   setStatus(status) {
     this.composer.setStatus(status);
-    if (this.#stopStream === null && this.#session.isRunning()) this.#enqueue(() => this.#follow());
+    if (this.#stopStream === null && status === "active") this.#enqueue(() => this.#follow());
   }
 
   #enqueue(work) {
@@ -93,8 +93,9 @@ export class Conversation {
         }
       },
       isWanted: async () => {
+        // Without a sandbox, the stream ends after what is stored.
         await this.#session.refresh();
-        return this.#session.isRunning();
+        return this.#session.status() === "active";
       },
     });
   }
@@ -229,29 +230,29 @@ function scrollToEnd() {
   window.scrollTo(0, document.documentElement.scrollHeight);
 }
 
-/** Texts with a value each. The same text can be in it several times. */
-class TextBag {
-  #values = new Map();
+/**
+ * Messages in the order of one source, each with a value, until the other source brings them. Both sources have the same
+ * order: those before a message that is taken are not in the other source, and are dropped.
+ */
+class PendingMessages {
+  #messages = [];
 
   put(text, value) {
-    if (!this.#values.has(text)) this.#values.set(text, []);
-    this.#values.get(text).push(value);
+    this.#messages.push({ text, value });
   }
 
   has(text) {
-    return this.#values.has(text);
+    return this.#messages.some((message) => message.text === text);
   }
 
   isEmpty() {
-    return this.#values.size === 0;
+    return this.#messages.length === 0;
   }
 
-  /** Removes the first of this text; `undefined` if there is none. */
+  /** Removes the first message with this text, and those before it; `undefined` if there is none. */
   take(text) {
-    const values = this.#values.get(text);
-    if (!values) return undefined;
-    const value = values.shift();
-    if (values.length === 0) this.#values.delete(text);
-    return { value };
+    const index = this.#messages.findIndex((message) => message.text === text);
+    if (index < 0) return undefined;
+    return this.#messages.splice(0, index + 1).at(-1);
   }
 }

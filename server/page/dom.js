@@ -69,7 +69,10 @@ export function announce(text) {
   announcementTimer = setTimeout(() => { region.textContent = ""; }, 10_000);
 }
 
-/** Calls `work` at once and then at an interval in milliseconds, but not while the page is hidden. Returns a function that ends it. */
+/**
+ * Calls `work` at once and then at an interval in milliseconds, but not while the page is hidden. Returns a function that
+ * ends it.
+ */
 export function repeatWhileVisible(interval, work) {
   let timer;
   let ended = false;

@@ -105,7 +105,7 @@ class PermissionCard {
       ? element("p", { class: "label" }, "Denied without an answer at ", timeElement(request.expiresAt))
       : null;
     const section = element("section", { "aria-labelledby": id }, this.heading,
-      ...(isNetwork ? networkSubject(host, port) : toolSubject(request)), this.expiry, this.status, this.actions);
+      ...(isNetwork ? networkSubject(request.input) : toolSubject(request)), this.expiry, this.status, this.actions);
     this.element = element("li", { class: "entry permission" }, section);
   }
 
@@ -135,12 +135,15 @@ class PermissionCard {
   }
 }
 
-function networkSubject(host, port) {
+function networkSubject(input) {
+  const { host, port, ...others } = input ?? {};
+  const rest = Object.keys(others).length ? toolSubject({ input: others }) : [];
   return [
     element("p", {}, "A program in the sandbox waits to connect:"),
     element("dl", { class: "subject" },
       element("dt", {}, "Host"), textElement("dd", { dir: "ltr" }, pretty(host), STRICT),
       element("dt", {}, "Port"), textElement("dd", { dir: "ltr" }, pretty(port), STRICT)),
+    ...rest,
   ];
 }
 

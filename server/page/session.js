@@ -101,7 +101,8 @@ export class SessionView {
       const [{ session }, { permissions }] = await Promise.all([
         get(sessionPath(this.#id)), get(sessionPath(this.#id, "permissions")),
       ]);
-      this.board.setOpen(permissions, openBefore);
+      // Of a session that is not active the list is empty, although its requests stay open while it is paused.
+      if (session.status === "active") this.board.setOpen(permissions, openBefore);
       this.#setSession(session);
     } catch (error) {
       if (error.status !== 401) this.#fail(error);

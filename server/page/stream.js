@@ -35,8 +35,8 @@ export class FrameParser {
 }
 
 /**
- * Follows a stream after the frame with the id `last`, and connects again after its last id when it breaks. `onFrame` is awaited for each frame;
- * `onState` receives "live", "waiting" or "ended". `isWanted` is asked after the stream has ended by itself: false ends
+ * Follows a stream after the frame with the id `last`, and connects again after its last id when it breaks. `onFrame`
+ * is awaited for each frame; `onState` receives "live", "waiting" or "ended". `isWanted` is asked after the stream has ended by itself: false ends
  * the follower. Returns a function that ends it.
  */
 export function follow(path, last, { onFrame, onState, isWanted }) {
@@ -57,8 +57,9 @@ async function run(path, last, { onFrame, onState, isWanted }, control) {
       for await (const frame of frames(response.body)) {
         if (control.signal.aborted) return;
         await onFrame(frame);
+        // The first frame of each connection has the id that was sent.
+        if (frame.id !== last) delay = MIN_DELAY;
         last = frame.id ?? last;
-        delay = MIN_DELAY;
       }
       if (!(await isWanted())) return onState("ended");
     } catch (error) {

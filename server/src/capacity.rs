@@ -48,7 +48,7 @@ impl Drop for SandboxSlot {
     }
 }
 
-/// A start that waits for a slot. Dropping it leaves the queue.
+/// A start that waits for a slot. Dropping it gives up.
 pub type WaitingForSlot = oneshot::Receiver<SandboxSlot>;
 
 impl Capacity {
@@ -77,7 +77,10 @@ impl Capacity {
     /// Waits for a slot.
     pub fn wait(&self, tenant: &str) -> WaitingForSlot {
         let (sender, receiver) = oneshot::channel();
-        self.slots().waiting.push_back((tenant.to_owned(), sender));
+        let mut slots = self.slots();
+        slots.waiting.retain(|(_, sender)| !sender.is_closed());
+        slots.waiting.push_back((tenant.to_owned(), sender));
+        drop(slots);
         self.serve_waiting();
         receiver
     }
@@ -111,11 +114,9 @@ impl Capacity {
             if slots.total() >= self.max {
                 return;
             }
+            slots.waiting.retain(|(_, sender)| !sender.is_closed());
             let Some(position) = slots.next_waiting() else { return };
             let Some((tenant, sender)) = slots.waiting.remove(position) else { return };
-            if sender.is_closed() {
-                continue;
-            }
             let slot = self.take(&mut slots, &tenant);
             // Unlocked: a slot that the start no longer waits for is dropped here, and served to the next one.
             drop(slots);
@@ -163,6 +164,11 @@ mod tests {
         drop(slot);
         drop(unreceived);
         assert_eq!(capacity.used(), 0);
+        let _slot = capacity.try_acquire("a").unwrap();
+        for _ in 0..10 {
+            drop(capacity.wait("a"));
+        }
+        assert_eq!(capacity.slots().waiting.len(), 1);
     }
 
     #[test]
@@ -177,8 +183,10 @@ mod tests {
         // Each has one now.
         let mut again = capacity.wait("other");
         drop(two);
-        assert!(of_many.try_recv().is_ok() && again.try_recv().is_err());
+        let many = of_many.try_recv().unwrap();
+        assert!(again.try_recv().is_err());
         drop(other);
         assert!(again.try_recv().is_ok());
+        drop(many);
     }
 }

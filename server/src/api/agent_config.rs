@@ -1,6 +1,7 @@
 //! `/api/agents/:name/config`.
 
 use super::App;
+use super::agent_change::change_agent;
 use super::agents::find_agent;
 use super::auth::Caller;
 use super::error::ApiError;
@@ -59,11 +60,13 @@ pub(super) async fn update(
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<AgentConfig>, ApiError> {
-    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
-    let agent = find_agent(&app, &caller, &name).await?;
-    let mut config = parse_object(&agent.config);
-    config.extend(body);
-    let text = Value::Object(config.clone()).to_string();
-    app.store.update_agent(&caller.tenant, &name, &agent.env, &text).await?;
-    Ok(Json(AgentConfig { config }))
+    let config = change_agent(app, caller, name, |app, caller, name| async move {
+        let agent = find_agent(&app, &caller, &name).await?;
+        let mut config = parse_object(&agent.config);
+        config.extend(body);
+        let text = Value::Object(config.clone()).to_string();
+        app.store.update_agent(&caller.tenant, &name, &agent.env, &text).await?;
+        Ok(config)
+    });
+    Ok(Json(AgentConfig { config: config.await? }))
 }

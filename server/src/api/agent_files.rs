@@ -1,6 +1,7 @@
 //! `/api/agents/:name/files`.
 
 use super::App;
+use super::agent_change::change_agent;
 use super::agents::{FileBody, decode_file, find_agent};
 use super::auth::Caller;
 use super::download::{UNKNOWN_TYPE, download};
@@ -226,13 +227,11 @@ async fn change(
     name: String,
     operation: impl FnOnce(&AgentDirectory) -> Result<(), AgentFileError> + Send + 'static,
 ) -> Result<(), ApiError> {
-    let tasks = app.tasks.clone();
-    let changed = tasks.run(async move {
-        let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
+    change_agent(app, caller, name, |app, caller, name| async move {
         let agent = find_agent(&app, &caller, &name).await?;
         access(writable_folder(&app, &agent)?, operation).await
-    });
-    changed.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change the files of the agent")))
+    })
+    .await
 }
 
 /// Opens the folder of an agent and runs a file operation outside of the asynchronous threads.

@@ -1,6 +1,7 @@
 //! `/api/agents/:name/versions`.
 
 use super::App;
+use super::agent_change::change_agent;
 use super::agents::find_agent;
 use super::auth::Caller;
 use super::error::ApiError;
@@ -175,26 +176,30 @@ pub(super) async fn create(
     AgentName(name): AgentName,
     JsonBody(body): JsonBody<VersionBody>,
 ) -> Result<(StatusCode, Json<AgentVersionResponse>), ApiError> {
-    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
-    find_agent(&app, &caller, &name).await?;
-    let source = match &body.clone_from {
-        None => None,
-        Some(reference) => {
-            let text = match reference {
-                VersionReference::Number(number) => number.to_string(),
-                VersionReference::Text(text) => text.clone(),
-            };
-            let source = app.store.version(&caller.tenant, &name, version_key(&text)).await?;
-            Some(source.ok_or_else(|| ApiError::bad_request(format!("Source version {text} not found")))?)
-        }
-    };
-    let base = source.map_or_else(VersionContent::default, |source| VersionContent {
-        system_prompt: source.system_prompt,
-        knowledge_files: source.knowledge_files,
-        ..VersionContent::default()
+    let version = change_agent(app, caller, name, |app, caller, name| async move {
+        find_agent(&app, &caller, &name).await?;
+        let source = match &body.clone_from {
+            None => None,
+            Some(reference) => {
+                let text = match reference {
+                    VersionReference::Number(number) => number.to_string(),
+                    VersionReference::Text(text) => text.clone(),
+                };
+                let source = app.store.version(&caller.tenant, &name, version_key(&text)).await?;
+                Some(
+                    source
+                        .ok_or_else(|| ApiError::bad_request(format!("Source version {text} not found")))?,
+                )
+            }
+        };
+        let base = source.map_or_else(VersionContent::default, |source| VersionContent {
+            system_prompt: source.system_prompt,
+            knowledge_files: source.knowledge_files,
+            ..VersionContent::default()
+        });
+        Ok(app.store.insert_version(&caller.tenant, &name, &body.content(base)?).await?)
     });
-    let version = app.store.insert_version(&caller.tenant, &name, &body.content(base)?).await?;
-    Ok((StatusCode::CREATED, version_response(version)))
+    Ok((StatusCode::CREATED, version_response(version.await?)))
 }
 
 /// Returns a version of an agent.
@@ -242,16 +247,17 @@ pub(super) async fn update(
     item: AgentItem,
     JsonBody(body): JsonBody<VersionBody>,
 ) -> Result<Json<AgentVersionResponse>, ApiError> {
-    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
-    let version = find_version(&app, &caller, &item).await?;
-    let base = VersionContent {
-        name: Some(version.name),
-        system_prompt: version.system_prompt,
-        release_notes: version.release_notes,
-        knowledge_files: version.knowledge_files,
-    };
-    let updated = app.store.update_version(&version.id, &body.content(base)?).await?;
-    Ok(version_response(updated.ok_or_else(not_found)?))
+    let updated = change_agent(app, caller, item.agent.clone(), |app, caller, _| async move {
+        let version = find_version(&app, &caller, &item).await?;
+        let base = VersionContent {
+            name: Some(version.name),
+            system_prompt: version.system_prompt,
+            release_notes: version.release_notes,
+            knowledge_files: version.knowledge_files,
+        };
+        app.store.update_version(&version.id, &body.content(base)?).await?.ok_or_else(not_found)
+    });
+    Ok(version_response(updated.await?))
 }
 
 /// Deletes a version of an agent.
@@ -276,9 +282,11 @@ pub(super) async fn delete(
     caller: Caller,
     item: AgentItem,
 ) -> Result<Json<Confirmation>, ApiError> {
-    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
-    let version = find_version(&app, &caller, &item).await?;
-    app.store.delete_version(&version.id).await?;
+    let deleted = change_agent(app, caller, item.agent.clone(), |app, caller, _| async move {
+        let version = find_version(&app, &caller, &item).await?;
+        Ok(app.store.delete_version(&version.id).await?)
+    });
+    deleted.await?;
     Ok(Json(Confirmation::new()))
 }
 
@@ -304,10 +312,12 @@ pub(super) async fn activate(
     caller: Caller,
     item: AgentItem,
 ) -> Result<Json<ActivatedVersion>, ApiError> {
-    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &item.agent).await;
-    let version = find_version(&app, &caller, &item).await?;
-    app.store.activate_version(&version).await?;
-    Ok(Json(ActivatedVersion { activated: true, version_number: version.version_number }))
+    let activated = change_agent(app, caller, item.agent.clone(), |app, caller, _| async move {
+        let version = find_version(&app, &caller, &item).await?;
+        app.store.activate_version(&version).await?;
+        Ok(ActivatedVersion { activated: true, version_number: version.version_number })
+    });
+    activated.await.map(Json)
 }
 
 async fn find_version(app: &App, caller: &Caller, item: &AgentItem) -> Result<PromptVersion, ApiError> {

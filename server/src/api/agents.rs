@@ -1,6 +1,7 @@
 //! `/api/agents`.
 
 use super::App;
+use super::agent_change::change_agent;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{AgentName, JsonBody, is_agent_name};
@@ -88,24 +89,22 @@ pub(super) async fn deploy(
     }
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
     let files = body.files.iter().flatten().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
-    let tasks = app.tasks.clone();
-    let deployed = tasks.run(async move {
-        let _agent_lock = app.lock_agent_to_change(&caller.tenant, &body.name).await;
+    let name = body.name.clone();
+    let deployed = change_agent(app, caller, name, move |app, caller, name| async move {
         let folder = match body.path {
             Some(path) => resolve_folder(&app, &caller, &path)?,
-            None => write_folder(&app, &caller, &body.name, files, body.system_prompt).await?,
+            None => write_folder(&app, &caller, &name, files, body.system_prompt).await?,
         };
         let env = body.env.map(|env| json!(env).to_string());
         let deployment = Deployment {
             tenant: &caller.tenant,
-            name: &body.name,
+            name: &name,
             path: &folder.to_string_lossy(),
             env: env.as_deref(),
         };
         Ok(app.store.deploy(&deployment).await?)
     });
-    let agent = deployed.await.unwrap_or_else(|| Err(ApiError::internal("Cannot deploy the agent")))?;
-    Ok((StatusCode::CREATED, Json(AgentResponse { agent: agent.into() })))
+    Ok((StatusCode::CREATED, Json(AgentResponse { agent: deployed.await?.into() })))
 }
 
 fn resolve_folder(app: &App, caller: &Caller, path: &str) -> Result<PathBuf, ApiError> {
@@ -208,14 +207,15 @@ pub(super) async fn update(
     JsonBody(body): JsonBody<UpdateBody>,
 ) -> Result<Json<AgentResponse>, ApiError> {
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
-    let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
-    let agent = app.store.agent(&caller.tenant, &name).await?.ok_or_else(not_found)?;
-    let env = body.env.map_or(agent.env, |env| json!(env).to_string());
-    let mut config = parse_object(&agent.config);
-    config.extend(body.config.unwrap_or_default());
-    let updated =
-        app.store.update_agent(&caller.tenant, &name, &env, &Value::Object(config).to_string()).await?;
-    Ok(Json(AgentResponse { agent: updated.ok_or_else(not_found)?.into() }))
+    let updated = change_agent(app, caller, name, |app, caller, name| async move {
+        let agent = find_agent(&app, &caller, &name).await?;
+        let env = body.env.map_or(agent.env, |env| json!(env).to_string());
+        let mut config = parse_object(&agent.config);
+        config.extend(body.config.unwrap_or_default());
+        let config = Value::Object(config).to_string();
+        app.store.update_agent(&caller.tenant, &name, &env, &config).await?.ok_or_else(not_found)
+    });
+    Ok(Json(AgentResponse { agent: updated.await?.into() }))
 }
 
 /// Deletes an agent with its sessions, their sandboxes and their files.
@@ -235,13 +235,8 @@ pub(super) async fn delete(
     caller: Caller,
     AgentName(name): AgentName,
 ) -> Result<Json<Confirmation>, ApiError> {
-    let tasks = app.tasks.clone();
-    let deleted = tasks.run(async move {
-        // No session of the agent is created meanwhile.
-        let _agent_lock = app.lock_agent_to_change(&caller.tenant, &name).await;
-        if app.store.agent(&caller.tenant, &name).await?.is_none() {
-            return Err(not_found());
-        }
+    let deleted = change_agent(app, caller, name, |app, caller, name| async move {
+        find_agent(&app, &caller, &name).await?;
         for session in app.store.all_sessions_of_agent(&caller.tenant, &name).await? {
             lifecycle::remove(&app, &session).await?;
         }
@@ -252,7 +247,7 @@ pub(super) async fn delete(
             _ => Err(ApiError::internal("Cannot remove the folder of the agent")),
         }
     });
-    deleted.await.unwrap_or_else(|| Err(ApiError::internal("Cannot delete the agent")))?;
+    deleted.await?;
     Ok(Json(Confirmation::new()))
 }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
-use tokio::sync::{Notify, OwnedRwLockWriteGuard};
+use tokio::sync::Notify;
 
 /// State shared by all routes.
 #[derive(Debug)]
@@ -43,7 +43,8 @@ pub struct App {
     /// The secret of the internal routes; without it, they are disabled.
     pub internal_secret: Option<SecretVerifier>,
     /// Locks by tenant and name of agents: shared while a session of the agent starts, exclusive while the agent changes.
-    /// A task that also locks a session locks the agent first.
+    /// A task that needs several of them takes the slot of a sandbox first, then the lock of the agent, then that of the
+    /// session.
     pub(super) agent_locks: KeyedLocks<AgentKey>,
     /// Limits on sandboxes.
     pub sandbox_limits: SandboxLimits,
@@ -98,28 +99,6 @@ impl App {
             tasks: Tasks::default(),
             started: Instant::now(),
         }
-    }
-
-    /// Waits for the exclusive lock of an agent, to change it. Dropping the lock discards the warm sandboxes of the agent.
-    pub(super) async fn lock_agent_to_change(&self, tenant: &str, name: &str) -> AgentChange {
-        let key = (tenant.to_owned(), name.to_owned());
-        let lock = self.agent_locks.write(key.clone()).await;
-        AgentChange { pool: Arc::clone(&self.warm_pool), key, _lock: lock }
-    }
-}
-
-/// The exclusive lock of an agent.
-#[derive(Debug)]
-pub(super) struct AgentChange {
-    pool: Arc<WarmPool>,
-    key: AgentKey,
-    _lock: OwnedRwLockWriteGuard<()>,
-}
-
-impl Drop for AgentChange {
-    fn drop(&mut self) {
-        // Before the lock is released: no session takes a sandbox of the former agent.
-        self.pool.discard_agent(&self.key);
     }
 }
 

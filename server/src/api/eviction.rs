@@ -5,7 +5,7 @@ use super::App;
 use super::error::ApiError;
 use super::lifecycle::wait_for_recorder;
 use super::sessions::record_lifecycle_event;
-use crate::capacity::SandboxSlot;
+use crate::capacity::{SandboxSlot, WaitingForSlot};
 use crate::running::RunningSession;
 use crate::saggar::{CONTROL_TIMEOUT, call_control};
 use crate::store::Status;
@@ -19,7 +19,10 @@ use tracing::{info, warn};
 
 /// Interval at which a start that waits for a slot looks for a sandbox without work.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum interval between two searches for sessions that have been idle for too long.
+/// How long a start looks for a sandbox without work after its deadline: with `max_wait = 0`, it looks once.
+const MAX_OVERRUN: Duration = Duration::from_secs(1);
+/// The interval between two searches for sessions that have been idle for too long is between these.
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a session loses its sandbox.
@@ -50,34 +53,36 @@ pub(super) async fn acquire_slot(app: &App, tenant: &str, verb: &str) -> Result<
     if let Some(slot) = capacity.try_acquire(tenant) {
         return Ok(slot);
     }
-    let unavailable = |text: String| ApiError::with_status(StatusCode::SERVICE_UNAVAILABLE, text);
+    let unavailable = |reason: &str| {
+        let text = format!("Failed to {verb} session: {reason}");
+        ApiError::with_status(StatusCode::SERVICE_UNAVAILABLE, text)
+    };
     let deadline = Instant::now() + app.sandbox_limits.max_wait;
     let mut waiting = capacity.wait(tenant);
     loop {
-        // Not interrupted: what it begins is completed.
-        make_room(app).await;
+        make_room(app, &mut waiting, deadline).await;
         tokio::select! {
             biased;
             Ok(slot) = &mut waiting => return Ok(slot),
             () = sleep_until(deadline) => {
-                let max = capacity.max();
-                let text = format!("Failed to {verb} session: capacity reached: {max} sandboxes are running");
-                return Err(unavailable(text));
+                return Err(unavailable(&format!("capacity reached: {} sandboxes are running", capacity.max())));
             }
-            () = app.tasks.wait_for_shutdown() => {
-                return Err(unavailable(format!("Failed to {verb} session: the server is shutting down")));
-            }
+            () = app.tasks.wait_for_shutdown() => return Err(unavailable("the server is shutting down")),
             () = sleep(RETRY_INTERVAL) => {}
         }
     }
 }
 
-/// Ends one sandbox without work, if there is one.
-async fn make_room(app: &App) {
+/// Ends one sandbox without work, if there is one. It stops when another sandbox has exited and its slot is that of this
+/// start, or after the deadline if sandboxes do not answer. What it has begun is completed.
+async fn make_room(app: &App, waiting: &mut WaitingForSlot, deadline: Instant) {
     if let Some(warm) = app.warm_pool.take_any() {
         return app.warm_pool.end(app, warm).await;
     }
     for session in app.running.by_idle_time() {
+        if !waiting.is_empty() || Instant::now() >= deadline + MAX_OVERRUN {
+            return;
+        }
         match evict(app, &session, EvictionReason::Capacity).await {
             Ok(true) => return,
             Ok(false) => {}
@@ -91,7 +96,7 @@ pub async fn evict_idle_sessions(app: Arc<App>) {
     let Some(limit) = app.sandbox_limits.idle_timeout else { return };
     loop {
         tokio::select! {
-            () = sleep(limit.min(MAX_SWEEP_INTERVAL)) => {}
+            () = sleep(limit.clamp(MIN_SWEEP_INTERVAL, MAX_SWEEP_INTERVAL)) => {}
             () = app.tasks.wait_for_shutdown() => return,
         }
         for session in app.running.by_idle_time() {
@@ -114,6 +119,7 @@ async fn evict(app: &App, running: &RunningSession, reason: EvictionReason) -> R
         return Ok(false);
     }
     let Some(_session_lock) = app.running.try_lock_session(running.id) else { return Ok(false) };
+    let Some(_no_use) = running.try_exclude_use() else { return Ok(false) };
     let Some(session) = app.store.session(&running.tenant, running.id).await? else { return Ok(false) };
     // saggar decides: a command may be running, and a turn may have begun since.
     match call_control(&running.control, "shutdown", &json!({ "ifIdle": true }), CONTROL_TIMEOUT).await {

@@ -4,7 +4,7 @@ use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
-use super::sessions::{find_active_session, find_sandbox};
+use super::sessions::{UsedSandbox, use_sandbox};
 use crate::saggar::call_control;
 use axum::Json;
 use axum::extract::State;
@@ -65,8 +65,7 @@ pub(super) async fn exec(
     if body.timeout.is_some_and(|timeout| !(1..=MAX_TIMEOUT_MS).contains(&timeout)) {
         return Err(ApiError::Body(format!("body/timeout must be 1 to {MAX_TIMEOUT_MS}")));
     }
-    let session = find_active_session(&app, &caller, id).await?;
-    let running = find_sandbox(&app, &session).await?;
+    let UsedSandbox { running, usage: _usage, .. } = use_sandbox(&app, &caller, id).await?;
     let milliseconds = body.timeout.unwrap_or(DEFAULT_TIMEOUT_MS);
     let params = json!({ "command": body.command, "timeout": milliseconds, "attached": true });
     let max_wait = Duration::from_millis(milliseconds) + KILL_TIMEOUT;

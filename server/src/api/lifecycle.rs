@@ -10,6 +10,7 @@ use super::objects::{Confirmation, SessionResponse};
 use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
 };
+use crate::capacity::SandboxSlot;
 use crate::running::RunningSession;
 use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionState, call_control};
 use crate::session_directory::remove_session_directory;
@@ -123,14 +124,18 @@ async fn change(
     SessionId(id): SessionId,
     change: Change,
 ) -> JsonResponse {
-    find_session(&app, &caller, id).await?;
+    let session = find_session(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let changed = tasks.run(async move {
+        let slot = match change {
+            Change::Resume => acquire_slot_to_resume(&app, &session).await?,
+            _ => None,
+        };
         let _session_lock = app.running.lock_session(id).await;
         let session = find_session(&app, &caller, id).await?;
         match change {
             Change::Pause => pause_session(&app, &session).await,
-            Change::Resume => resume_session(&app, &session).await,
+            Change::Resume => resume_session(&app, &session, slot).await,
             Change::Stop => stop_session(&app, &session).await,
             Change::End => end_session(&app, &session).await,
         }?;
@@ -169,8 +174,26 @@ pub(super) async fn freeze(app: &App, session: &Session) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Continues a session. The caller holds its lock.
-pub(super) async fn resume_session(app: &App, session: &Session) -> Result<(), ApiError> {
+/// Returns the slot for a new sandbox of a session; `None` if it has a sandbox, or has ended. Call it before the session is
+/// locked.
+pub(super) async fn acquire_slot_to_resume(
+    app: &App,
+    session: &Session,
+) -> Result<Option<SandboxSlot>, ApiError> {
+    let failed = |error| ApiError::internal(format!("Failed to resume session: {error}"));
+    if session.status == Status::Ended || app.running.get_or_attach(session).await.map_err(failed)?.is_some()
+    {
+        return Ok(None);
+    }
+    acquire_slot(app, &session.tenant_id, "resume").await.map(Some)
+}
+
+/// Continues a session, in a new sandbox with this slot if it has none. The caller holds its lock.
+pub(super) async fn resume_session(
+    app: &App,
+    session: &Session,
+    slot: Option<SandboxSlot>,
+) -> Result<(), ApiError> {
     let (id, previous) = (session.id, app.running.get(session.id));
     let failed = |error| ApiError::internal(format!("Failed to resume session: {error}"));
     if session.status == Status::Ended {
@@ -187,11 +210,8 @@ pub(super) async fn resume_session(app: &App, session: &Session) -> Result<(), A
         // It may be frozen: by a limit, or by the operator.
         _ => {}
     }
-    // The slot of a sandbox that runs, or is being ended, is that of this session.
-    let slot = match &previous {
-        Some(_) => app.running.capacity().acquire_for_running(&session.tenant_id),
-        None => acquire_slot(app, &session.tenant_id, "resume").await?,
-    };
+    // Without one, the sandbox runs, or has exited a moment ago.
+    let slot = slot.unwrap_or_else(|| app.running.capacity().acquire_for_running(&session.tenant_id));
     let record = app.program.resume(id).await.map_err(failed)?;
     app.store.set_running(id, &record.sandbox, Status::Active).await?;
     // The recorder of the same sandbox is still running.

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 pub(super) const MAX_TEXT_CHARS: usize = 500_000;
 /// Maximum number of content blocks in a message.
 const MAX_BLOCKS: usize = 20;
+
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[schema(as = SendMessageRequest)]
 #[serde(rename_all = "camelCase")]

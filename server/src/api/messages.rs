@@ -6,9 +6,9 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::message_body::{SendBody, build_query, check_body};
 use super::objects::{Message, MessageList, SessionEvent, SessionEventList};
-use super::sessions::{find_active_session, find_sandbox, find_session};
+use super::sessions::{UsedSandbox, find_session, use_sandbox};
 use crate::digest::sha256_hex;
-use crate::running::RunningSession;
+use crate::running::{RunningSession, SessionUse};
 use crate::saggar::BridgeConnection;
 use crate::store::{KeyedMessage, Page, Session};
 use crate::stream::{FrameId, SessionStream, StreamEvent, TurnStream, new_turn_id};
@@ -103,10 +103,10 @@ pub(super) async fn send(
     let tasks = app.tasks.clone();
     // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
     let started = tasks.run(async move {
-        let OpenTurn { session, running, connection, turn, number } =
+        let OpenTurn { session, running, usage, connection, turn, number } =
             open_turn(&app, &caller, id, &body, key).await?;
         let query = build_query(&session, body).with("uuid", turn.clone());
-        Ok(TurnStream::start(running, connection, query, turn, number, app.tasks.clone()))
+        Ok(TurnStream::start(running, usage, connection, query, turn, number, app.tasks.clone()))
     });
     let frames = started
         .await
@@ -130,6 +130,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 pub(super) struct OpenTurn {
     pub(super) session: Session,
     pub(super) running: Arc<RunningSession>,
+    /// Held until the sandbox runs the turn.
+    pub(super) usage: SessionUse,
     pub(super) connection: BridgeConnection,
     /// The command id of the turn.
     pub(super) turn: String,
@@ -145,9 +147,7 @@ pub(super) async fn open_turn(
     body: &SendBody,
     key: Option<String>,
 ) -> Result<OpenTurn, ApiError> {
-    let session = find_active_session(app, caller, id).await?;
-    let running = find_sandbox(app, &session).await?;
-    running.mark_used();
+    let UsedSandbox { session, running, usage } = use_sandbox(app, caller, id).await?;
     let connection = BridgeConnection::connect(&running.bridge).await;
     let connection = connection
         .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
@@ -155,7 +155,7 @@ pub(super) async fn open_turn(
     let (turn, number) = (new_turn_id(), running.recorded());
     let Some(key) = key else {
         app.store.insert_user_message(&caller.tenant, id, &content).await?;
-        return Ok(OpenTurn { session, running, connection, turn, number });
+        return Ok(OpenTurn { session, running, usage, connection, turn, number });
     };
     let body_hash = sha256_hex(&serde_json::to_vec(body).unwrap_or_default());
     let new = KeyedMessage {
@@ -169,7 +169,7 @@ pub(super) async fn open_turn(
         return Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text));
     }
     let number = u64::try_from(message.after_event).unwrap_or_default();
-    Ok(OpenTurn { session, running, connection, turn: message.turn_id, number })
+    Ok(OpenTurn { session, running, usage, connection, turn: message.turn_id, number })
 }
 
 /// Streams the events of all turns of a session.

@@ -1,5 +1,6 @@
 //! The HTTP API. It is compatible with Ash 0.2 (saggar-server(8)).
 
+mod agent_change;
 mod agent_config;
 mod agent_files;
 mod agent_versions;

@@ -40,6 +40,8 @@ pub(super) enum ItemAttempt {
     Ended(TurnConclusion),
     /// The turn did not begin, and is not going to. The reason, if the turn can have been announced to a client.
     NotBegun(Option<String>),
+    /// The server cannot run the turn now. The reason.
+    Postponed(String),
     /// The server is shutting down. The next one continues.
     ShuttingDown,
 }
@@ -115,11 +117,8 @@ fn caller(item: &QueueItem) -> Caller {
 async fn attempt(app: &App, item: &QueueItem) -> ItemAttempt {
     match try_attempt(app, item).await {
         Ok(attempt) => attempt,
-        // No fault of the item, and nothing was sent.
-        Err(error) if error.is_temporary() => {
-            sleep(RECHECK_DELAY).await;
-            ItemAttempt::NotBegun(Some(storable(&error.into_text())))
-        }
+        // Nothing was sent to the agent.
+        Err(error) if error.is_temporary() => ItemAttempt::Postponed(error.into_text()),
         Err(error) => ItemAttempt::Ended(TurnConclusion::Failed(error.into_text())),
     }
 }
@@ -131,11 +130,13 @@ async fn try_attempt(app: &App, item: &QueueItem) -> std::result::Result<ItemAtt
     let mut watch = TurnWatch::new(new_turn_id(), recorded);
     app.store.set_queue_turn(&item.id, watch.turn(), recorded).await?;
     let body = SendBody::text(&item.prompt);
-    let OpenTurn { session, running, mut connection, .. } =
+    let OpenTurn { session, running, usage, mut connection, .. } =
         open_turn(app, &caller, session, &body, None).await?;
     let query = build_query(&session, body).with_id(watch.turn().to_owned());
     connection.send(&[ClientCommand::replay(watch.number()).with_id(queue_turn::REPLAY_ID), query]);
-    match receive_turn(app, &running, &mut connection, &mut watch, None).await {
+    let received = receive_turn(app, &running, &mut connection, &mut watch, None).await;
+    drop(usage);
+    match received {
         Some(attempt) => Ok(attempt),
         None => Ok(follow_turn(app, &caller, session.id, watch).await),
     }
@@ -148,10 +149,13 @@ async fn prepare_session(
     item: &QueueItem,
 ) -> std::result::Result<Uuid, ApiError> {
     let session = item.session_id.as_deref().and_then(|id| id.parse().ok());
-    if let Some(id) = session
-        && (item.makes_session == 0 || is_usable(app, caller, id).await?)
-    {
-        return Ok(id);
+    match session {
+        Some(id) if item.makes_session == 0 => {
+            resume_if_without_sandbox(app, caller, id).await?;
+            return Ok(id);
+        }
+        Some(id) if is_usable(app, caller, id).await? => return Ok(id),
+        _ => {}
     }
     let id = Uuid::new_v4();
     // Before the session exists: a server that is killed meanwhile must not leave a session that no item names.
@@ -163,9 +167,30 @@ async fn prepare_session(
     started.map(|session| session.id)
 }
 
+/// Resumes a paused session whose sandbox the server has ended.
+async fn resume_if_without_sandbox(
+    app: &App,
+    caller: &Caller,
+    id: Uuid,
+) -> std::result::Result<(), ApiError> {
+    let session = find_session(app, caller, id).await?;
+    if session.status != Status::Paused {
+        return Ok(());
+    }
+    let Some(slot) = lifecycle::acquire_slot_to_resume(app, &session).await? else { return Ok(()) };
+    let _session_lock = app.running.lock_session(id).await;
+    let session = find_session(app, caller, id).await?;
+    match session.status {
+        Status::Paused => lifecycle::resume_session(app, &session, Some(slot)).await,
+        _ => Ok(()),
+    }
+}
+
 /// Prepares a session that the queue has created for another attempt. Returns false if its creation was interrupted;
 /// then what remains of it is removed.
 async fn is_usable(app: &App, caller: &Caller, id: Uuid) -> std::result::Result<bool, ApiError> {
+    let Some(session) = app.store.session(&caller.tenant, id).await? else { return Ok(false) };
+    let slot = lifecycle::acquire_slot_to_resume(app, &session).await?;
     let _session_lock = app.running.lock_session(id).await;
     let Some(session) = app.store.session(&caller.tenant, id).await? else { return Ok(false) };
     let has_exited = matches!(session.status, Status::Starting | Status::Paused | Status::Error)
@@ -175,7 +200,7 @@ async fn is_usable(app: &App, caller: &Caller, id: Uuid) -> std::result::Result<
         return Ok(true);
     }
     if !app.store.messages(&caller.tenant, id, Page { limit: 1, after: 0 }).await?.is_empty() {
-        lifecycle::resume_session(app, &session).await?;
+        lifecycle::resume_session(app, &session, slot).await?;
         return Ok(true);
     }
     lifecycle::discard_session(app, &session).await?;
@@ -216,7 +241,13 @@ async fn store_attempt(app: &App, item: &QueueItem, attempt: ItemAttempt) {
             warn!("queue item {id} has failed: {error}");
             repeat(app, || app.store.finish_queue_item(id, Some(&error))).await
         }
-        ItemAttempt::NotBegun(reason) => repeat(app, || app.store.requeue_item(id, reason.as_deref())).await,
+        ItemAttempt::NotBegun(reason) => {
+            repeat(app, || app.store.requeue_item(id, reason.as_deref(), None)).await
+        }
+        ItemAttempt::Postponed(reason) => {
+            let (reason, time) = (storable(&reason), clock::format(retry_time(0)));
+            repeat(app, || app.store.requeue_item(id, Some(&reason), Some(&time))).await
+        }
     };
     if stored.is_none() {
         warn!(

@@ -12,7 +12,7 @@ use super::session_files::{self, SessionFiles, SessionRequest};
 use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use crate::capacity::SandboxSlot;
-use crate::running::RunningSession;
+use crate::running::{RunningSession, SessionUse};
 use crate::saggar::SessionRecord;
 use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
@@ -407,7 +407,7 @@ pub(super) async fn find_active_session(app: &App, caller: &Caller, id: Uuid) ->
     let session = find_session(app, caller, id).await?;
     match session.status {
         Status::Active => Ok(session),
-        status => Err(ApiError::bad_request(format!("Session is {status}"))),
+        status => Err(not_active(status)),
     }
 }
 
@@ -421,11 +421,39 @@ pub(super) async fn find_sandbox(app: &App, session: &Session) -> Result<Arc<Run
     let attached = app.running.attach_if_served(session).await;
     match attached.map_err(|error| ApiError::internal(format!("Cannot find the sandbox: {error}")))? {
         Some(running) => Ok(running),
-        None => {
-            app.store.change_status(session.id, &[Status::Active], Status::Error).await?;
+        None if app.store.change_status(session.id, &[Status::Active], Status::Error).await? => {
             Err(ApiError::internal("Sandbox not found"))
         }
+        // Its status was changed while this request waited.
+        None => match app.store.session(&session.tenant_id, session.id).await? {
+            Some(session) => Err(not_active(session.status)),
+            None => Err(not_found()),
+        },
     }
+}
+
+/// An active session, and its sandbox, which the server does not end meanwhile.
+pub(super) struct UsedSandbox {
+    pub(super) session: Session,
+    pub(super) running: Arc<RunningSession>,
+    pub(super) usage: SessionUse,
+}
+
+/// Returns the sandbox of an active session, for work that the sandbox does not know about yet.
+pub(super) async fn use_sandbox(app: &App, caller: &Caller, id: Uuid) -> Result<UsedSandbox, ApiError> {
+    loop {
+        let session = find_active_session(app, caller, id).await?;
+        let running = find_sandbox(app, &session).await?;
+        let usage = running.begin_use().await;
+        if app.running.contains(&running) {
+            return Ok(UsedSandbox { session, running, usage });
+        }
+        // It was ended while this use waited. The status of the session says so, or will soon.
+    }
+}
+
+fn not_active(status: Status) -> ApiError {
+    ApiError::bad_request(format!("Session is {status}"))
 }
 
 /// Appends a `lifecycle` event to a session.

@@ -49,8 +49,8 @@ pub struct WarmPool {
 #[derive(Debug, Default)]
 struct Sandboxes {
     warm: HashMap<AgentKey, VecDeque<WarmSandbox>>,
-    /// Those to end.
-    discarded: Vec<WarmSandbox>,
+    /// Those to end, with their slots; one of an earlier server has none.
+    discarded: Vec<(Uuid, Option<SandboxSlot>)>,
 }
 
 impl WarmPool {
@@ -80,13 +80,12 @@ impl WarmPool {
 
     /// Takes a sandbox of any agent, to free its slot.
     pub(super) fn take_any(&self) -> Option<WarmSandbox> {
-        let mut sandboxes = self.sandboxes();
-        sandboxes.discarded.pop().or_else(|| sandboxes.warm.values_mut().find_map(VecDeque::pop_front))
+        self.sandboxes().warm.values_mut().find_map(VecDeque::pop_front)
     }
 
     /// Discards a sandbox that was taken.
     pub(super) fn discard(&self, warm: WarmSandbox) {
-        self.sandboxes().discarded.push(warm);
+        self.sandboxes().discarded.push((warm.id, Some(warm.slot)));
         self.changed.notify_one();
     }
 
@@ -97,7 +96,7 @@ impl WarmPool {
             let position = warm.iter().position(|warm| warm.id == id)?;
             warm.remove(position)
         });
-        sandboxes.discarded.extend(found);
+        sandboxes.discarded.extend(found.map(|warm| (warm.id, Some(warm.slot))));
         drop(sandboxes);
         self.changed.notify_one();
     }
@@ -106,15 +105,29 @@ impl WarmPool {
     pub(super) fn discard_agent(&self, key: &AgentKey) {
         let mut sandboxes = self.sandboxes();
         let warm = sandboxes.warm.remove(key);
-        sandboxes.discarded.extend(warm.into_iter().flatten());
+        sandboxes.discarded.extend(warm.into_iter().flatten().map(|warm| (warm.id, Some(warm.slot))));
         drop(sandboxes);
         self.changed.notify_one();
     }
 
     /// Ends a sandbox that was taken, and frees its slot.
     pub(super) async fn end(&self, app: &App, warm: WarmSandbox) {
-        if let Err(error) = end_sandbox(app, warm.id).await {
-            warn!("warm sandbox {}: {error}; the next server ends it", warm.id);
+        self.end_by_id(app, warm.id, Some(warm.slot)).await;
+    }
+
+    /// Ends a sandbox. If that fails, it keeps its slot, and is ended later.
+    async fn end_by_id(&self, app: &App, id: Uuid, slot: Option<SandboxSlot>) {
+        if let Err(error) = end_sandbox(app, id).await {
+            warn!("cannot end the warm sandbox {id}: {error}; retrying");
+            self.sandboxes().discarded.push((id, slot));
+        }
+    }
+
+    /// Ends the sandboxes that were discarded.
+    async fn end_discarded(&self, app: &App) {
+        let discarded = std::mem::take(&mut self.sandboxes().discarded);
+        for (id, slot) in discarded {
+            self.end_by_id(app, id, slot).await;
         }
     }
 
@@ -126,13 +139,7 @@ impl WarmPool {
 /// Maintains the pool until the server shuts down, and then ends its sandboxes.
 pub async fn maintain_warm_pool(app: Arc<App>) {
     match app.store.warm_sessions().await {
-        Ok(left) => {
-            for id in left {
-                if let Err(error) = end_sandbox(&app, id).await {
-                    warn!("warm sandbox {id} of an earlier server: {error}");
-                }
-            }
-        }
+        Ok(left) => app.warm_pool.sandboxes().discarded.extend(left.into_iter().map(|id| (id, None))),
         Err(error) => warn!("cannot end the warm sandboxes of an earlier server: {error}"),
     }
     let mut failures = HashMap::new();
@@ -147,17 +154,15 @@ pub async fn maintain_warm_pool(app: Arc<App>) {
         }
     }
     while let Some(warm) = app.warm_pool.take_any() {
-        app.warm_pool.end(&app, warm).await;
+        app.warm_pool.discard(warm);
     }
+    app.warm_pool.end_discarded(&app).await;
 }
 
 /// Ends discarded sandboxes, and starts those that are missing while there are free slots. An agent whose start has failed
 /// is tried again later.
 async fn fill(app: &App, failures: &mut HashMap<AgentKey, Instant>) -> Result<()> {
-    let discarded = std::mem::take(&mut app.warm_pool.sandboxes().discarded);
-    for warm in discarded {
-        app.warm_pool.end(app, warm).await;
-    }
+    app.warm_pool.end_discarded(app).await;
     failures.retain(|_, failed| failed.elapsed() < CHECK_INTERVAL);
     for agent in app.store.agents_of_all_tenants().await? {
         let key = (agent.tenant_id.clone(), agent.name.clone());
@@ -215,7 +220,7 @@ async fn start(app: &App, agent: &Agent, slot: SandboxSlot) -> Result<WarmSandbo
     match started.await {
         Ok(record) => Ok(WarmSandbox { id, record, slot }),
         Err(error) => {
-            end_sandbox(app, id).await?;
+            app.warm_pool.end_by_id(app, id, Some(slot)).await;
             Err(error)
         }
     }

@@ -268,16 +268,20 @@ fn read_archive(bundle: &[u8], mut visit: impl FnMut(ArchiveMember<'_>) -> io::R
     let (mut entries, mut number, mut total) = (archive.entries()?, 0, 0);
     loop {
         // What precedes the next member is read into memory: its header, and a long name.
-        budget.set(budget.get() + MAX_HEADERS_SIZE);
+        budget.set(budget.get().saturating_add(MAX_HEADERS_SIZE));
         let Some(entry) = entries.next() else { return Ok(()) };
         let mut entry = entry?;
         if number == MAX_ENTRIES {
             return Err(io::Error::other(format!("it has more than {MAX_ENTRIES} entries")));
         }
         number += 1;
-        total += entry.size();
+        total = entry.size().saturating_add(total);
         if total > MAX_UNPACKED_SIZE {
             return Err(io::Error::other(format!("its files have more than {MAX_UNPACKED_SIZE} bytes")));
+        }
+        if entry.header().entry_type().is_gnu_sparse() {
+            // Its size is not the number of bytes in the archive.
+            return Err(io::Error::other("it contains a sparse file"));
         }
         budget.set(entry.size());
         let (name, kind) =

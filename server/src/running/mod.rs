@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedRwLockWriteGuard, watch};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -39,7 +39,12 @@ pub struct RunningSession {
     slot: Mutex<Option<SandboxSlot>>,
     runs_turn: AtomicBool,
     last_used: Mutex<Instant>,
+    /// Shared while a client begins work, exclusive while the server ends the sandbox because it is idle.
+    use_lock: Arc<RwLock<()>>,
 }
+
+/// Work of a client that the sandbox may not know about yet. Meanwhile, the server does not end the sandbox.
+pub type SessionUse = OwnedRwLockReadGuard<()>;
 
 /// The progress of the recorder of a session.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +73,20 @@ impl RunningSession {
             slot: Mutex::new(slot),
             runs_turn: AtomicBool::new(false),
             last_used: Mutex::new(Instant::now()),
+            use_lock: Arc::default(),
         }
+    }
+
+    /// Marks the session as used until the returned value is dropped. Waits while the server ends the sandbox: the caller
+    /// then checks that it is still running.
+    pub async fn begin_use(&self) -> SessionUse {
+        self.mark_used();
+        Arc::clone(&self.use_lock).read_owned().await
+    }
+
+    /// Excludes uses until the returned value is dropped; `None` if there is one.
+    pub fn try_exclude_use(&self) -> Option<OwnedRwLockWriteGuard<()>> {
+        Arc::clone(&self.use_lock).try_write_owned().ok()
     }
 
     /// Restarts the idle time of the session. Events of the agent do so, too.
@@ -220,6 +238,11 @@ impl RunningSessions {
     /// Returns the session with this id if its sandbox is running.
     pub fn get(&self, id: Uuid) -> Option<Arc<RunningSession>> {
         self.table().get(&id).cloned()
+    }
+
+    /// Whether the sandbox of this session has not exited.
+    pub fn contains(&self, session: &Arc<RunningSession>) -> bool {
+        self.table().get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session))
     }
 
     /// Returns a session that is active in the database. If the server is not attached to its sandbox, for example since

@@ -275,7 +275,6 @@ async fn run_with_input(mut command: Command, input: &[u8]) -> Result<String, Co
     let (stdout, stderr, ()) = tokio::join!(read_output(stdout), read_output(stderr), write);
     let (stdout, stderr) = (stdout.map_err(failed)?, stderr.map_err(failed)?);
     if stdout.len() > MAX_OUTPUT || stderr.len() > MAX_OUTPUT {
-        // It waits for a reader.
         let _ = process.kill().await;
         return Err(CommandError::new(format!("saggar printed more than {MAX_OUTPUT} bytes")));
     }

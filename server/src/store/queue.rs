@@ -240,14 +240,15 @@ impl Store {
         Ok(())
     }
 
-    /// Makes an item pending again whose turn did not begin. `error` is the reason, if a client can have noticed it.
+    /// Makes an item pending again whose turn did not begin. `error` is the reason, if a client can have noticed it. It is
+    /// not claimed before `retry_after`, a timestamp of [`clock`].
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
-    pub async fn requeue_item(&self, id: &str, error: Option<&str>) -> Result<()> {
-        let statement = "UPDATE queue_items SET status = 'pending', error = COALESCE($2, error), started_at = NULL \
-             WHERE id = $1 AND status = 'processing'";
-        sqlx::query(statement).bind(id).bind(error).execute(&self.pool).await?;
+    pub async fn requeue_item(&self, id: &str, error: Option<&str>, retry_after: Option<&str>) -> Result<()> {
+        let statement = "UPDATE queue_items SET status = 'pending', error = COALESCE($2, error), started_at = NULL, \
+             retry_after = COALESCE($3, retry_after) WHERE id = $1 AND status = 'processing'";
+        sqlx::query(statement).bind(id).bind(error).bind(retry_after).execute(&self.pool).await?;
         Ok(())
     }
 }
@@ -313,7 +314,7 @@ mod tests {
             store.retry_queue_item(&item.id, "now", PAST).await.unwrap();
             let again = store.claim_queue_item().await.unwrap().unwrap();
             assert_eq!((again.retry_count, again.turn_id), (1, None));
-            store.requeue_item(&item.id, None).await.unwrap();
+            store.requeue_item(&item.id, None, None).await.unwrap();
             let again = store.claim_queue_item().await.unwrap().unwrap();
             assert_eq!((again.retry_count, again.error.as_deref()), (1, Some("now")));
             store.finish_queue_item(&item.id, None).await.unwrap();

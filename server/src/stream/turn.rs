@@ -4,7 +4,7 @@ use super::event_frames::{EventFrames, event_frames};
 use super::frame_sender::{ClientDisconnected, FrameReceiver, FrameSender};
 use super::permission_frames::PermissionFrames;
 use super::{Frame, FrameId, StreamEvent};
-use crate::running::RunningSession;
+use crate::running::{RunningSession, SessionUse};
 use crate::saggar::BridgeConnection;
 use crate::tasks::Tasks;
 use saggar_bridge::client::{ClientCommand, ReceivedEvent};
@@ -28,6 +28,8 @@ pub(crate) fn event_turn_id(event: &ReceivedEvent) -> Option<&str> {
 #[derive(Debug)]
 pub struct TurnStream {
     session: Arc<RunningSession>,
+    /// `None` after the first event of the turn.
+    usage: Option<SessionUse>,
     connection: BridgeConnection,
     turn: String,
     frames: FrameSender,
@@ -43,6 +45,7 @@ impl TurnStream {
     /// then those of the turn that runs or has ended.
     pub fn start(
         session: Arc<RunningSession>,
+        usage: SessionUse,
         mut connection: BridgeConnection,
         query: ClientCommand,
         turn: String,
@@ -53,7 +56,8 @@ impl TurnStream {
         connection.send(&[ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())]);
         let (frames, receiver) = FrameSender::new();
         let permissions = PermissionFrames::new(Arc::clone(&session));
-        let stream = TurnStream { session, connection, turn, frames, permissions, tasks, number };
+        let stream =
+            TurnStream { session, usage: Some(usage), connection, turn, frames, permissions, tasks, number };
         tokio::spawn(async move {
             // If the client has disconnected, no work is left: the recorder stores the remaining events.
             let _ = stream.run().await;
@@ -93,6 +97,7 @@ impl TurnStream {
         if event_turn_id(event) != Some(self.turn.as_str()) {
             return Ok(false);
         }
+        self.usage = None;
         let EventFrames { frames, message, ends_turn } = event_frames(event, self.number, session);
         if ends_turn {
             // A client that has received the end of the turn must find all of it in the lists.

@@ -39,6 +39,8 @@ fn session_that_was_idle_for_longest_is_paused_for_a_new_one() {
     let statuses = [&oldest, &other, &newest].map(|id| session(&client, id)["status"].clone());
     assert_eq!(statuses, ["paused", "active", "active"]);
     assert_eq!(last_lifecycle_event(&client, &oldest), json!({ "action": "paused", "reason": "capacity" }));
+    let refused = client.post(&format!("/api/sessions/{oldest}/messages"), &json!({ "content": "x" }));
+    assert_eq!(refused.expect(400)["error"], "Session is paused");
 
     // It takes the slot of the next one, with its conversation.
     client.post(&format!("/api/sessions/{oldest}/resume"), &json!({})).expect(200);
@@ -133,4 +135,42 @@ fn idle_session_is_paused_after_the_idle_timeout() {
     wait_until("the session is paused", || session(&client, &id)["status"] == "paused");
     wait_until("its sandbox is gone", || client.get("/health").expect(200)["activeSandboxes"] == 0);
     assert_eq!(last_lifecycle_event(&client, &id), json!({ "action": "paused", "reason": "idle" }));
+
+    // The queue resumes it.
+    let item = json!({ "agentName": "hello", "sessionId": id, "prompt": "hi", "maxRetries": 0 });
+    let queued = client.post("/api/queue", &item).expect(201)["item"].clone();
+    let path = format!("/api/queue/{}", queued["id"].as_str().unwrap());
+    wait_until("the item has ended", || {
+        let status = client.get(&path).expect(200)["item"]["status"].clone();
+        status != "pending" && status != "processing"
+    });
+    assert_eq!(client.get(&path).expect(200)["item"]["status"], "completed");
+}
+
+/// Turns that begin while their sandbox may be ended: each runs, or its message is refused.
+#[test]
+fn no_message_is_lost_to_the_end_of_an_idle_sandbox() {
+    let server = Server::start_with(&[], &[("ASH_IDLE_TIMEOUT_MS", "1")]);
+    let client = server.client();
+    client.post("/api/agents", &deploy_body("hello")).expect(201);
+    let id = start_session(&client);
+    let (messages, resume) = (format!("/api/sessions/{id}/messages"), format!("/api/sessions/{id}/resume"));
+    let (mut sent, mut refused) = (0, 0);
+    while sent < 5 || refused < 2 {
+        client.post(&resume, &json!({})).expect(200);
+        let response = client.post(&messages, &json!({ "content": "hi" }));
+        match response.status {
+            200 => sent += 1,
+            _ => {
+                assert_eq!(response.expect(400)["error"], "Session is paused");
+                refused += 1;
+            }
+        }
+    }
+    let listed = client.get(&format!("{messages}?limit=1000")).expect(200);
+    let roles = listed["messages"].as_array().unwrap().iter().map(|message| message["role"].clone());
+    assert_eq!(roles.filter(|role| role == "user").count(), sent);
+    let complete =
+        client.get(&format!("/api/sessions/{id}/events?type=turn_complete&limit=1000")).expect(200);
+    assert_eq!(complete["events"].as_array().unwrap().len(), sent);
 }

@@ -307,9 +307,13 @@ fn apply(page: &Page) {
     browser.find("//dialog//button[text()='Apply']").click();
     browser.wait_for_text("stop the session first");
     page.save_screenshot("refused");
+    // The agent can change files until its sandbox has ended: they are shown before they can be applied.
+    let change = json!({ "command": "echo later > new.txt" });
+    page.client().post(&format!("/api/sessions/{}/exec", page.session()), &change).expect(200);
     browser.button("Stop the session").click();
     browser.find("//span[text()='stopped']");
     assert_eq!(browser.focused().text(), "Apply");
+    browser.wait_for_text("+later");
     page.save_screenshots("changes");
     // A cancelled question changes nothing.
     browser.button("Discard").click();
@@ -322,7 +326,7 @@ fn apply(page: &Page) {
     browser.wait_for_text("CLAUDE.md");
     let applied = page.folder.path().join("new.txt");
     wait_until("the change is in the folder", || {
-        fs::read_to_string(&applied).is_ok_and(|text| text == "one\n")
+        fs::read_to_string(&applied).is_ok_and(|text| text == "later\n")
     });
     wait_until("one change is left", || browser.find_all("//ul[@class='files']/li").len() == 1);
     browser.button("Discard").click();

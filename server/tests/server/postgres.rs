@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 15] = [
     "agents::",
     "attachments::",
     "exec::",
@@ -23,6 +23,7 @@ const MODULES: [&str; 14] = [
     "restart::",
     "sessions::",
     "stream::",
+    "warm_pool::",
 ];
 /// They have at least this number of tests.
 const MIN_TESTS: usize = 54;

@@ -122,6 +122,14 @@ fn warm_sandbox_of_a_changed_agent_is_not_used() {
     prompt_of_new_session("file", &mut warm);
     wait_until_warm(&client, 1);
     warm.extend(records(&server));
+    client.patch("/api/agents/hello", &json!({ "env": { "OWN": "1" } })).expect(200);
+    prompt_of_new_session("file", &mut warm);
+    wait_until_warm(&client, 1);
+    warm.extend(records(&server));
+    client.post("/api/agents", &body).expect(201);
+    prompt_of_new_session("first", &mut warm);
+    wait_until_warm(&client, 1);
+    warm.extend(records(&server));
     let version = json!({ "systemPrompt": "version" });
     client.post("/api/agents/hello/versions", &version).expect(201);
     client.post("/api/agents/hello/versions/1/activate", &json!({})).expect(200);

@@ -1,6 +1,7 @@
 //! The routes of the document. They require no key: the document contains no data.
 
 use super::{document, document_text, page};
+use crate::api::error::ApiError;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use std::sync::LazyLock;
@@ -8,7 +9,7 @@ use std::sync::LazyLock;
 /// The page needs nothing else, and no other page may frame it.
 const PAGE_POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-static DOCUMENT: LazyLock<String> = LazyLock::new(|| document_text().unwrap_or_default());
+static DOCUMENT: LazyLock<Option<String>> = LazyLock::new(|| document_text().ok());
 static PAGE: LazyLock<String> = LazyLock::new(|| page::render(&document()));
 
 /// Returns this document.
@@ -20,9 +21,10 @@ static PAGE: LazyLock<String> = LazyLock::new(|| page::render(&document()));
     responses((status = 200, description = "The document", body = serde_json::Map<String, serde_json::Value>)),
     security(()),
 )]
-pub(in crate::api) async fn docs_json() -> Response {
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], DOCUMENT.as_str())
-        .into_response()
+pub(in crate::api) async fn docs_json() -> Result<Response, ApiError> {
+    let document = DOCUMENT.as_deref().ok_or_else(|| ApiError::internal("Cannot write the document"))?;
+    let media_type = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    Ok((media_type, document).into_response())
 }
 
 /// Returns this document.
@@ -34,7 +36,7 @@ pub(in crate::api) async fn docs_json() -> Response {
     responses((status = 200, description = "The document", body = serde_json::Map<String, serde_json::Value>)),
     security(()),
 )]
-pub(in crate::api) async fn openapi_json() -> Response {
+pub(in crate::api) async fn openapi_json() -> Result<Response, ApiError> {
     docs_json().await
 }
 

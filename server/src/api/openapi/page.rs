@@ -11,7 +11,7 @@ pub(super) fn render(document: &OpenApi) -> String {
     let document = serde_json::to_value(document).unwrap_or_default();
     let mut body =
         format!("<h1>{} {}</h1>\n", text(&document["info"]["title"]), text(&document["info"]["version"]));
-    body += "<p>This page is generated from the <a href=\"/openapi.json\">OpenAPI document</a>.</p>\n";
+    body += "<p>This page is generated from the <a href=\"openapi.json\">OpenAPI document</a>.</p>\n";
     for tag in list(&document["tags"]) {
         section(&mut body, &document, tag);
     }
