@@ -129,7 +129,7 @@ async fn evict(app: &App, running: &RunningSession, reason: EvictionReason) -> R
     }
     wait_for_recorder(running).await;
     if session.status == Status::Active {
-        app.store.change_status(session.id, &[Status::Active], Status::Paused).await?;
+        app.store.set_evicted(session.id).await?;
         let paused = json!({ "action": "paused", "reason": reason.name() });
         record_lifecycle_event(app, &session, &paused).await?;
     }

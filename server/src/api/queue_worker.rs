@@ -151,7 +151,7 @@ async fn prepare_session(
     let session = item.session_id.as_deref().and_then(|id| id.parse().ok());
     match session {
         Some(id) if item.makes_session == 0 => {
-            resume_if_without_sandbox(app, caller, id).await?;
+            resume_if_evicted(app, caller, id).await?;
             return Ok(id);
         }
         Some(id) if is_usable(app, caller, id).await? => return Ok(id),
@@ -167,22 +167,18 @@ async fn prepare_session(
     started.map(|session| session.id)
 }
 
-/// Resumes a paused session whose sandbox the server has ended.
-async fn resume_if_without_sandbox(
-    app: &App,
-    caller: &Caller,
-    id: Uuid,
-) -> std::result::Result<(), ApiError> {
+/// Resumes a session whose sandbox the server has ended.
+async fn resume_if_evicted(app: &App, caller: &Caller, id: Uuid) -> std::result::Result<(), ApiError> {
     let session = find_session(app, caller, id).await?;
-    if session.status != Status::Paused {
+    if session.status != Status::Paused || !session.is_evicted {
         return Ok(());
     }
-    let Some(slot) = lifecycle::acquire_slot_to_resume(app, &session).await? else { return Ok(()) };
+    let slot = lifecycle::acquire_slot_to_resume(app, &session).await?;
     let _session_lock = app.running.lock_session(id).await;
     let session = find_session(app, caller, id).await?;
-    match session.status {
-        Status::Paused => lifecycle::resume_session(app, &session, Some(slot)).await,
-        _ => Ok(()),
+    match session.status == Status::Paused && session.is_evicted {
+        true => lifecycle::resume_session(app, &session, slot).await,
+        false => Ok(()),
     }
 }
 

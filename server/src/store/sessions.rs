@@ -73,6 +73,8 @@ pub struct Session {
     pub model: Option<String>,
     /// Options of its queries: a JSON object.
     pub config: String,
+    /// Whether it is paused because the server has ended its sandbox, and not because a client has paused it.
+    pub is_evicted: bool,
     /// The number of the last bridge event in the database.
     pub recorded: u64,
     /// Creation time, as a timestamp of [`clock`].
@@ -91,6 +93,7 @@ struct SessionRow {
     parent_session_id: Option<String>,
     model: Option<String>,
     config: String,
+    evicted: i64,
     recorded: i64,
     created_at: String,
     last_active_at: String,
@@ -109,6 +112,7 @@ impl TryFrom<SessionRow> for Session {
             parent_session_id: row.parent_session_id,
             model: row.model,
             config: row.config,
+            is_evicted: row.evicted != 0,
             recorded: u64::try_from(row.recorded).unwrap_or_default(),
             created_at: row.created_at,
             last_active_at: row.last_active_at,
@@ -264,7 +268,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn set_running(&self, id: Uuid, sandbox: &str, status: Status) -> Result<()> {
         // A new sandbox has a new agent process, which reports its cost from 0.
-        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4, \
+        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4, evicted = 0, \
              reported_cost = CASE WHEN sandbox_id = $2 THEN reported_cost ELSE 0 END WHERE id = $1";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
         query.bind(clock::now()).execute(&self.pool).await?;
@@ -302,6 +306,18 @@ impl Store {
              WHERE id = $1 AND sandbox_id = $2 AND status = 'active'";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
         Ok(query.bind(clock::now()).execute(&self.pool).await?.rows_affected() > 0)
+    }
+
+    /// Stores that a session is paused because the server has ended its sandbox. Returns false if it is not active or
+    /// paused.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn set_evicted(&self, id: Uuid) -> Result<bool> {
+        let statement = "UPDATE sessions SET status = 'paused', evicted = 1, last_active_at = $2 \
+             WHERE id = $1 AND status IN ('active', 'paused')";
+        let query = sqlx::query(statement).bind(id.to_string()).bind(clock::now());
+        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
     }
 
     /// Deletes a session with its messages and events.
@@ -351,10 +367,16 @@ mod tests {
             store.set_running(id, "box", Status::Active).await.unwrap();
             assert_eq!(store.count_active_sessions().await.unwrap(), 1);
             assert!(!store.set_exited(id, "other", Status::Error).await.unwrap());
+            assert!(store.set_evicted(id).await.unwrap());
+            let evicted = store.session("t", id).await.unwrap().unwrap();
+            assert_eq!((evicted.status, evicted.is_evicted), (Status::Paused, true));
+            store.set_running(id, "box", Status::Active).await.unwrap();
+            assert!(!store.session("t", id).await.unwrap().unwrap().is_evicted);
             let from = [Status::Starting, Status::Active];
             assert!(store.change_status(id, &from, Status::Stopped).await.unwrap());
             assert!(!store.change_status(id, &from, Status::Ended).await.unwrap());
             assert!(!store.set_exited(id, "box", Status::Error).await.unwrap());
+            assert!(!store.set_evicted(id).await.unwrap());
             assert_eq!(store.sessions_to_reattach().await.unwrap()[0].status, Status::Stopped);
             store.delete_session(id).await.unwrap();
             assert!(store.session("t", id).await.unwrap().is_none());

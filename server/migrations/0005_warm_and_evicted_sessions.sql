@@ -5,3 +5,6 @@ CREATE TABLE warm_sessions (
     id TEXT PRIMARY KEY,
     created_at TEXT NOT NULL
 );
+
+-- 1 if the session is paused because the server has ended its sandbox, and not because a client has paused it.
+ALTER TABLE sessions ADD COLUMN evicted BIGINT NOT NULL DEFAULT 0;
