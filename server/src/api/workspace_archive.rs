@@ -34,12 +34,24 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Maximum number of entries in an uploaded archive.
-const MAX_ENTRIES: usize = 20_000;
-/// Maximum size of all files in an uploaded archive, in bytes.
-const MAX_UNPACKED_SIZE: u64 = 512 << 20;
-/// Maximum size of what precedes a member: its header and those with long names, and the padding of the previous member.
-const MAX_HEADERS_SIZE: u64 = 64 << 10;
+/// Limits of an uploaded archive.
+#[derive(Debug, Clone, Copy)]
+struct ArchiveLimits {
+    entries: usize,
+    /// Of all files, in bytes.
+    unpacked_size: u64,
+    /// Of one file, in bytes; a larger one is skipped.
+    file_size: u64,
+    /// Of what precedes a member, in bytes: its header and those with long names, and the padding of the previous member.
+    headers_size: u64,
+}
+
+const LIMITS: ArchiveLimits = ArchiveLimits {
+    entries: 20_000,
+    unpacked_size: 512 << 20,
+    file_size: MAX_DOWNLOAD_SIZE,
+    headers_size: 64 << 10,
+};
 /// Parts of a download that wait for the client.
 const BUFFERED_CHUNKS: usize = 4;
 
@@ -196,11 +208,12 @@ pub(super) async fn upload(
     let tasks = app.tasks.clone();
     let written = tasks.run(async move {
         // All of it is checked before the first file is written.
-        let checked = spawn_blocking(move || check_archive(&bundle).map(|skipped| (bundle, skipped))).await;
+        let checked =
+            spawn_blocking(move || check_archive(&bundle, &LIMITS).map(|skipped| (bundle, skipped))).await;
         let checked = checked.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
         let (bundle, mut skipped) = checked.map_err(|error| invalid(&error.to_string()))?;
         let (sender, mut files) = mpsc::channel(1);
-        let reader = spawn_blocking(move || send_files(&bundle, &sender));
+        let reader = spawn_blocking(move || send_files(&bundle, &LIMITS, &sender));
         let mut count = 0;
         while let Some((path, content)) = files.recv().await {
             match app.program.write_file(id, &path, &content).await {
@@ -223,9 +236,9 @@ pub(super) async fn upload(
 
 /// Reads an archive to its end without keeping its files. Returns the members that are not written: no link is ever
 /// created.
-fn check_archive(bundle: &[u8]) -> io::Result<Vec<SkippedFile>> {
+fn check_archive(bundle: &[u8], limits: &ArchiveLimits) -> io::Result<Vec<SkippedFile>> {
     let mut skipped = Vec::new();
-    read_archive(bundle, |member| {
+    read_archive(bundle, limits, |member| {
         match member {
             ArchiveMember::Skipped { path, reason } => {
                 skipped.push(SkippedFile { path, error: reason.into() })
@@ -242,8 +255,12 @@ fn check_archive(bundle: &[u8]) -> io::Result<Vec<SkippedFile>> {
 }
 
 /// Sends the files of an archive one by one, so that they are not all in memory.
-fn send_files(bundle: &[u8], files: &mpsc::Sender<(String, Vec<u8>)>) -> io::Result<()> {
-    read_archive(bundle, |member| {
+fn send_files(
+    bundle: &[u8],
+    limits: &ArchiveLimits,
+    files: &mpsc::Sender<(String, Vec<u8>)>,
+) -> io::Result<()> {
+    read_archive(bundle, limits, |member| {
         if let ArchiveMember::File { path, content, .. } = member {
             let mut bytes = Vec::new();
             content.read_to_end(&mut bytes)?;
@@ -260,24 +277,28 @@ enum ArchiveMember<'a> {
 }
 
 /// Calls `visit` for each member of an archive that is no directory.
-fn read_archive(bundle: &[u8], mut visit: impl FnMut(ArchiveMember<'_>) -> io::Result<()>) -> io::Result<()> {
+fn read_archive(
+    bundle: &[u8],
+    limits: &ArchiveLimits,
+    mut visit: impl FnMut(ArchiveMember<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     let budget = Rc::new(Cell::new(0));
     // One byte more than the files may have, so that a longer archive is found.
-    let unpacked = GzDecoder::new(bundle).take(MAX_UNPACKED_SIZE + 1);
+    let unpacked = GzDecoder::new(bundle).take(limits.unpacked_size + 1);
     let mut archive = tar::Archive::new(BudgetReader { reader: unpacked, budget: Rc::clone(&budget) });
     let (mut entries, mut number, mut total) = (archive.entries()?, 0, 0);
     loop {
         // What precedes the next member is read into memory: its header, and a long name.
-        budget.set(budget.get().saturating_add(MAX_HEADERS_SIZE));
+        budget.set(budget.get().saturating_add(limits.headers_size));
         let Some(entry) = entries.next() else { return Ok(()) };
         let mut entry = entry?;
-        if number == MAX_ENTRIES {
-            return Err(io::Error::other(format!("it has more than {MAX_ENTRIES} entries")));
+        if number == limits.entries {
+            return Err(io::Error::other(format!("it has more than {} entries", limits.entries)));
         }
         number += 1;
         total = entry.size().saturating_add(total);
-        if total > MAX_UNPACKED_SIZE {
-            return Err(io::Error::other(format!("its files have more than {MAX_UNPACKED_SIZE} bytes")));
+        if total > limits.unpacked_size {
+            return Err(io::Error::other(format!("its files have more than {} bytes", limits.unpacked_size)));
         }
         if entry.header().entry_type().is_gnu_sparse() {
             // Its size is not the number of bytes in the archive.
@@ -294,8 +315,8 @@ fn read_archive(bundle: &[u8], mut visit: impl FnMut(ArchiveMember<'_>) -> io::R
         visit(match path {
             _ if !kind.is_file() => ArchiveMember::Skipped { path: name, reason: "it is no regular file" },
             None => ArchiveMember::Skipped { path: name, reason: "Invalid file path" },
-            Some(_) if size > MAX_DOWNLOAD_SIZE => {
-                ArchiveMember::Skipped { path: name, reason: "File too large (over 100 MiB)" }
+            Some(_) if size > limits.file_size => {
+                ArchiveMember::Skipped { path: name, reason: "File too large" }
             }
             Some(path) => ArchiveMember::File { path, size, content: &mut entry },
         })?;
@@ -322,6 +343,9 @@ impl<R: Read> Read for BudgetReader<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SMALL: ArchiveLimits =
+        ArchiveLimits { entries: 100, unpacked_size: 1 << 20, file_size: 100 << 10, headers_size: 64 << 10 };
 
     /// A bundle with members of these types, names and contents.
     fn bundle(members: &[(tar::EntryType, &str, &[u8])]) -> Vec<u8> {
@@ -351,10 +375,10 @@ mod tests {
             (Regular, "c", b""),
         ]);
         let (sender, mut receiver) = mpsc::channel(9);
-        send_files(&archive, &sender).unwrap();
+        send_files(&archive, &SMALL, &sender).unwrap();
         let files: Vec<_> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
         assert_eq!(files, [("a/b".to_owned(), b"1".to_vec()), ("c".to_owned(), Vec::new())]);
-        let skipped = check_archive(&archive).unwrap();
+        let skipped = check_archive(&archive, &SMALL).unwrap();
         let skipped: Vec<_> = skipped.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(skipped, ["../x", "/etc/x", "link"]);
     }
@@ -362,13 +386,13 @@ mod tests {
     #[test]
     fn broken_archives_are_refused() {
         let archive = bundle(&[(tar::EntryType::Regular, "a", &[b'x'; 5000])]);
-        assert!(check_archive(&archive[..archive.len() / 2]).is_err());
-        assert!(check_archive(b"no gzip").is_err());
-        let many = vec![(tar::EntryType::Regular, "a", &b""[..]); MAX_ENTRIES + 1];
-        assert!(check_archive(&bundle(&many)).unwrap_err().to_string().contains("entries"));
-        let zeros = vec![0; 40 << 20];
-        let large = vec![(tar::EntryType::Regular, "a", zeros.as_slice()); 13];
-        assert!(check_archive(&bundle(&large)).unwrap_err().to_string().contains("bytes"));
+        assert!(check_archive(&archive[..archive.len() / 2], &SMALL).is_err());
+        assert!(check_archive(b"no gzip", &SMALL).is_err());
+        let many = vec![(tar::EntryType::Regular, "a", &b""[..]); SMALL.entries + 1];
+        assert!(check_archive(&bundle(&many), &SMALL).unwrap_err().to_string().contains("entries"));
+        let zeros = vec![0; 100 << 10];
+        let large = vec![(tar::EntryType::Regular, "a", zeros.as_slice()); 11];
+        assert!(check_archive(&bundle(&large), &SMALL).unwrap_err().to_string().contains("bytes"));
     }
 
     /// A long name, of which a program would otherwise read all into memory.
@@ -377,14 +401,14 @@ mod tests {
         for (kind, is_read) in [(tar::EntryType::GNULongName, true), (tar::EntryType::XHeader, false)] {
             let name = b"a/".repeat(1000);
             let archive = bundle(&[(kind, "name", &name), (tar::EntryType::Regular, "short", b"1")]);
-            assert!(check_archive(&archive).is_ok(), "{kind:?}");
+            assert!(check_archive(&archive, &SMALL).is_ok(), "{kind:?}");
             let (sender, mut receiver) = mpsc::channel(9);
-            send_files(&archive, &sender).unwrap();
+            send_files(&archive, &SMALL, &sender).unwrap();
             let (path, content) = receiver.try_recv().unwrap();
             assert_eq!((path.len() > 1000, content), (is_read, b"1".to_vec()));
-            let long = vec![b'a'; 100 << 20];
+            let long = vec![b'a'; 100 << 10];
             let archive = bundle(&[(kind, "name", &long), (tar::EntryType::Regular, "short", b"1")]);
-            let error = check_archive(&archive).unwrap_err().to_string();
+            let error = check_archive(&archive, &SMALL).unwrap_err().to_string();
             assert!(error.contains("name of a file is too long"), "{error}");
         }
     }
@@ -392,13 +416,13 @@ mod tests {
     /// A large file whose content is skipped does not count as a name.
     #[test]
     fn too_large_file_is_skipped_and_the_next_one_read() {
-        let zeros = vec![0; (100 << 20) + 1];
+        let zeros = vec![0; (100 << 10) + 1];
         let members =
             [(tar::EntryType::Regular, "large", zeros.as_slice()), (tar::EntryType::Regular, "a", b"1")];
         let archive = bundle(&members);
-        assert_eq!(check_archive(&archive).unwrap()[0].error, "File too large (over 100 MiB)");
+        assert_eq!(check_archive(&archive, &SMALL).unwrap()[0].error, "File too large");
         let (sender, mut receiver) = mpsc::channel(9);
-        send_files(&archive, &sender).unwrap();
+        send_files(&archive, &SMALL, &sender).unwrap();
         assert_eq!(receiver.try_recv().unwrap(), ("a".to_owned(), b"1".to_vec()));
     }
 }
