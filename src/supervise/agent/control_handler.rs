@@ -133,13 +133,9 @@ impl ControlHandler for AgentLoop<'_> {
         self.channel.hub.with_bridge(Bridge::begin_termination);
     }
 
-    fn is_working(&mut self) -> bool {
+    fn has_own_work(&self) -> bool {
         // A session that is not ready yet does not idle.
-        !self.agent_has_run
-            || self.channel.hub.core().is_busy()
-            || self.control.as_ref().is_some_and(ControlSocket::has_commands)
-            || self.scripts.is_pending()
-            || self.snapshot.is_some()
+        !self.agent_has_run || self.scripts.is_pending() || self.snapshot.is_some()
     }
 
     fn start_file_call(&mut self, call: FileRequest, ticket: ResponseTicket) {

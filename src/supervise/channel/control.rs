@@ -133,7 +133,14 @@ pub(in crate::supervise) trait ControlHandler {
 
     /// Whether a shutdown now would end work: a turn, a command, a snapshot, or a start.
     fn is_working(&mut self) -> bool {
-        self.bridge().core().is_busy() || self.control_socket().is_some_and(|socket| socket.has_commands())
+        self.has_own_work()
+            || self.bridge().core().is_busy()
+            || self.control_socket().is_some_and(|socket| socket.has_commands())
+    }
+
+    /// Whether the loop itself has work that a shutdown would end.
+    fn has_own_work(&self) -> bool {
+        false
     }
 
     /// Starts a call for files of its workspace; the loop responds when that is done.
