@@ -3,8 +3,9 @@
 //! A free slot goes to the waiting tenant that has the fewest, so that a tenant with many starts does not delay the
 //! others; starts of one tenant are served in order.
 
+use crate::mutex::lock;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 /// The slots of a server.
@@ -77,10 +78,7 @@ impl Capacity {
     /// Waits for a slot.
     pub fn wait(&self, tenant: &str) -> WaitingForSlot {
         let (sender, receiver) = oneshot::channel();
-        let mut slots = self.slots();
-        slots.waiting.retain(|(_, sender)| !sender.is_closed());
-        slots.waiting.push_back((tenant.to_owned(), sender));
-        drop(slots);
+        self.slots().waiting.push_back((tenant.to_owned(), sender));
         self.serve_waiting();
         receiver
     }
@@ -107,14 +105,14 @@ impl Capacity {
         self.serve_waiting();
     }
 
-    /// Hands free slots to waiting starts.
+    /// Forgets starts that gave up, and hands free slots to the others.
     fn serve_waiting(&self) {
         loop {
             let mut slots = self.slots();
+            slots.waiting.retain(|(_, sender)| !sender.is_closed());
             if slots.total() >= self.max {
                 return;
             }
-            slots.waiting.retain(|(_, sender)| !sender.is_closed());
             let Some(position) = slots.next_waiting() else { return };
             let Some((tenant, sender)) = slots.waiting.remove(position) else { return };
             let slot = self.take(&mut slots, &tenant);
@@ -125,7 +123,7 @@ impl Capacity {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Asynchronous read-write locks by key.
 
+use crate::mutex::lock;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Locks by key. A lock without a holder or a waiter is removed.
@@ -34,7 +35,7 @@ impl<K: Eq + Hash> KeyedLocks<K> {
     }
 
     fn get(&self, key: K) -> Arc<RwLock<()>> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = lock(&self.locks);
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(locks.entry(key).or_default())
     }

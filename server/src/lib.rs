@@ -11,6 +11,7 @@
 //! capacity      the maximum number of running sandboxes
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! stream        conversion of agent messages to server-sent events and database rows
+//! mutex         mutexes after a panic
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
 //! agent_files   files in an agent folder
@@ -33,6 +34,7 @@ pub mod digest;
 pub mod error;
 pub mod http_server;
 pub mod keyed_locks;
+mod mutex;
 pub mod running;
 pub mod saggar;
 pub mod session_directory;

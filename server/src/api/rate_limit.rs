@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::reject::reject;
 use super::{App, Connection};
+use crate::mutex::lock;
 use crate::settings::RequestLimits;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -10,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_secs(15 * 60);
@@ -84,7 +85,7 @@ impl RequestLimiter {
         if limit == 0 {
             return None;
         }
-        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = lock(&self.counters);
         let counter = counters.counter((Some(client_network(client)), class), now);
         let is_exceeded = counter.requests >= limit;
         counter.requests = counter.requests.saturating_add(count).min(limit);

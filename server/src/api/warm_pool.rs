@@ -8,13 +8,14 @@ use super::App;
 use super::session_files::{self, SessionRequest};
 use crate::capacity::SandboxSlot;
 use crate::error::{Error, Result};
+use crate::mutex::lock;
 use crate::saggar::{CONTROL_TIMEOUT, SessionRecord, call_control};
 use crate::session_directory::remove_session_directory;
 use crate::store::Agent;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -53,6 +54,12 @@ struct Sandboxes {
     discarded: Vec<(Uuid, Option<SandboxSlot>)>,
 }
 
+impl Sandboxes {
+    fn discard(&mut self, warm: impl IntoIterator<Item = WarmSandbox>) {
+        self.discarded.extend(warm.into_iter().map(|warm| (warm.id, Some(warm.slot))));
+    }
+}
+
 impl WarmPool {
     /// Number of sandboxes that are being started, and of those that are warm.
     pub(super) fn counts(&self) -> (usize, usize) {
@@ -85,7 +92,7 @@ impl WarmPool {
 
     /// Discards a sandbox that was taken.
     pub(super) fn discard(&self, warm: WarmSandbox) {
-        self.sandboxes().discarded.push((warm.id, Some(warm.slot)));
+        self.sandboxes().discard([warm]);
         self.changed.notify_one();
     }
 
@@ -96,7 +103,7 @@ impl WarmPool {
             let position = warm.iter().position(|warm| warm.id == id)?;
             warm.remove(position)
         });
-        sandboxes.discarded.extend(found.map(|warm| (warm.id, Some(warm.slot))));
+        sandboxes.discard(found);
         drop(sandboxes);
         self.changed.notify_one();
     }
@@ -105,7 +112,7 @@ impl WarmPool {
     pub(super) fn discard_agent(&self, key: &AgentKey) {
         let mut sandboxes = self.sandboxes();
         let warm = sandboxes.warm.remove(key);
-        sandboxes.discarded.extend(warm.into_iter().flatten().map(|warm| (warm.id, Some(warm.slot))));
+        sandboxes.discard(warm.into_iter().flatten());
         drop(sandboxes);
         self.changed.notify_one();
     }
@@ -132,7 +139,7 @@ impl WarmPool {
     }
 
     fn sandboxes(&self) -> MutexGuard<'_, Sandboxes> {
-        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sandboxes)
     }
 }
 

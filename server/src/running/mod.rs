@@ -8,13 +8,14 @@ pub use permission_log::PermissionLog;
 use crate::capacity::{Capacity, SandboxSlot};
 use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
+use crate::mutex::lock;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
 use crate::session_directory::remove_session_directory;
 use crate::store::{Session, Status, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 use tracing::{info, warn};
@@ -242,7 +243,7 @@ impl RunningSessions {
 
     /// Whether the sandbox of this session has not exited.
     pub fn contains(&self, session: &Arc<RunningSession>) -> bool {
-        self.table().get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session))
+        is_current(&self.table(), session)
     }
 
     /// Returns a session that is active in the database. If the server is not attached to its sandbox, for example since
@@ -272,9 +273,8 @@ impl RunningSessions {
         if let Some(running) = self.get(session.id) {
             return Ok(Some(running));
         }
-        let record = self.program.find_session(session.id).await?;
-        let slot = |record| (record, self.capacity.acquire_for_running(&session.tenant_id));
-        Ok(record.map(slot).and_then(|(record, slot)| self.attach(session, &record, slot)))
+        let Some(record) = self.program.find_session(session.id).await? else { return Ok(None) };
+        Ok(self.attach(session, &record, self.capacity.acquire_for_running(&session.tenant_id)))
     }
 
     /// Returns the number of running sandboxes, and of those that run a turn.
@@ -303,7 +303,7 @@ impl RunningSessions {
     /// Removes a session whose sandbox has exited, unless a new sandbox has replaced it.
     fn remove(&self, session: &Arc<RunningSession>) {
         let mut table = self.table();
-        if table.get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session)) {
+        if is_current(&table, session) {
             table.remove(&session.id);
         }
         drop(table);
@@ -315,8 +315,9 @@ impl RunningSessions {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether no new sandbox has replaced that of this session.
+fn is_current(table: &HashMap<Uuid, Arc<RunningSession>>, session: &Arc<RunningSession>) -> bool {
+    table.get(&session.id).is_some_and(|current| Arc::ptr_eq(current, session))
 }
 
 /// Returns the status of a session whose sandbox is running.

@@ -1,7 +1,8 @@
 //! What became of permission requests of a session, as far as this server knows.
 
+use crate::mutex::lock;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Maximum number of requests that are remembered.
 const MAX_REQUESTS: usize = 1000;
@@ -54,7 +55,7 @@ impl PermissionLog {
     }
 
     fn log(&self) -> MutexGuard<'_, LoggedRequests> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
