@@ -4,6 +4,7 @@ pub mod mcp;
 pub mod oci;
 pub mod pair;
 pub mod quarantine;
+pub mod remote;
 pub mod session;
 
 use crate::spec::policy::{
@@ -78,6 +79,12 @@ pub enum CliCommand {
                             saggar-pair(1)."
     )]
     Pair(pair::PairArgs),
+    /// Use the agents and sessions of a server over HTTP
+    #[command(
+        after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error; of send, chat and exec: see \
+                            saggar-remote(1)."
+    )]
+    Remote(Box<remote::RemoteArgs>),
     /// Manage quarantined files
     #[command(after_help = "Exit status: 0 success; 2 invalid command line; 125 any other error.")]
     Quarantine(quarantine::QuarantineArgs),

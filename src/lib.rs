@@ -10,6 +10,7 @@
 //! | 0 | [`sys`] [`error`] [`log`] [`id`] [`text`] [`exact_name`] [`signal_name`] | crate `saggar-sys`: raw system calls as thin safe wrappers; errors with exit code and hint, the log back end, validated ids, escaping of untrusted text, names of any bytes in JSON, names of signals |
 //! | 1 | [`bridge`] [`control`] | crate `saggar-bridge`: the bridge between an agent and its clients, and the control socket |
 //! | 1 | [`egress`] [`relay`] [`api`] [`service`] | crate `saggar-egress`: a network by policy, the processes that relay it and that serve the model API |
+//! | 1 | [`remote`] | crate `saggar-remote`: a client of the HTTP API of `saggar-server` |
 //! | 1 to 3 | [`spec`] [`host`] [`plan`] [`launch`] [`stage`] [`cgroup`] [`resctrl`] [`state`] | crate `saggar-sandbox`: what a sandbox and a container are to be, their steps, their start, their limits, and records of what runs |
 //! | 3 | [`session`] | crate `saggar-session`: sessions on disk and what can be done with them |
 //! | 3 | [`prove`] | harmless attempts from inside a sandbox, and their results |
@@ -31,6 +32,7 @@ pub use saggar_bridge as bridge;
 pub use saggar_bridge::control;
 pub use saggar_egress as egress;
 pub use saggar_egress::{api, relay, service};
+pub use saggar_remote as remote;
 pub use saggar_sandbox::{cgroup, host, launch, plan, resctrl, spec, stage, state};
 pub use saggar_session as session;
 pub use saggar_sys as sys;

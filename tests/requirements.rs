@@ -15,13 +15,14 @@ const KINDS: [&str; 4] = ["AM", "BP", "KC", "RB"];
 const CITING: [&str; 8] = ["src", "crates", "server", "tests", "benches", "fuzz/fuzz_targets", "man", "docs"];
 
 /// The targets whose tests rows name, and the directories of their modules.
-const TARGETS: [(&str, &str); 10] = [
+const TARGETS: [(&str, &str); 11] = [
     ("lib", "src"),
     ("bridge", "crates/bridge/src"),
     ("policy", "crates/policy/src"),
     ("sandbox", "crates/sandbox/src"),
     ("session", "crates/session/src"),
     ("mailbox", "crates/mailbox/src"),
+    ("remote", "crates/remote/src"),
     ("processes", "crates/mailbox/tests"),
     ("integration", "tests"),
     ("server", "server/tests/server"),

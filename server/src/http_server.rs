@@ -13,9 +13,12 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
 /// [`ConnectionLimits::head_timeout`] of a server.
@@ -48,19 +51,38 @@ impl ConnectionLimits {
     }
 }
 
+/// An accepted connection.
+#[derive(Debug)]
+struct Accepted<S> {
+    stream: S,
+    connection: Connection,
+    /// Held until the connection ends.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
 /// Serves requests until `shutdown` completes, and then those that are in progress.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
     limits: ConnectionLimits,
 ) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
+    // A connection is watched after its handshake: the shutdown does not wait for a silent client.
+    let (handshake_done, mut encrypted) = mpsc::channel(1);
     let accept_all = async {
         loop {
-            let (stream, permit) = accept(&listener, &permits).await;
-            spawn_connection(stream, permit, router.clone(), limits.head_timeout, &graceful);
+            tokio::select! {
+                accepted = accept(&listener, &permits) => match &tls {
+                    Some(tls) => spawn_handshake(tls.clone(), accepted, limits.head_timeout, handshake_done.clone()),
+                    None => spawn_connection(accepted, router.clone(), limits.head_timeout, &graceful),
+                },
+                Some(accepted) = encrypted.recv() => {
+                    spawn_connection(accepted, router.clone(), limits.head_timeout, &graceful);
+                }
+            }
         }
     };
     tokio::select! {
@@ -74,16 +96,17 @@ pub async fn serve(
     }
 }
 
-/// Waits until there are fewer connections than the limit, and for the next one.
-async fn accept(
-    listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+/// Waits until there are fewer connections than the limit, and for the next one. Cancel-safe.
+async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> Accepted<TcpStream> {
     // The semaphore is never closed.
     let permit = Arc::clone(permits).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, permit),
+            Ok((stream, peer)) => {
+                let _ = stream.set_nodelay(true);
+                let connection = Connection { local: stream.local_addr().ok(), peer };
+                return Accepted { stream, connection, permit };
+            }
             Err(error) => {
                 warn!("cannot accept a connection: {error}");
                 sleep(ACCEPT_DELAY).await;
@@ -92,17 +115,31 @@ async fn accept(
     }
 }
 
-fn spawn_connection(
-    stream: TcpStream,
-    permit: Option<OwnedSemaphorePermit>,
+/// Negotiates TLS, and hands the connection over.
+fn spawn_handshake(
+    tls: TlsAcceptor,
+    accepted: Accepted<TcpStream>,
+    time_limit: Duration,
+    done: mpsc::Sender<Accepted<TlsStream<TcpStream>>>,
+) {
+    let Accepted { stream, connection, permit } = accepted;
+    tokio::spawn(async move {
+        match timeout(time_limit, tls.accept(stream)).await {
+            // The server may have begun its shutdown.
+            Ok(Ok(stream)) => drop(done.send(Accepted { stream, connection, permit }).await),
+            Ok(Err(error)) => debug!("handshake of {}: {error}", connection.peer),
+            Err(_) => debug!("handshake of {}: timed out", connection.peer),
+        }
+    });
+}
+
+fn spawn_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    accepted: Accepted<S>,
     router: Router,
     head_timeout: Duration,
     graceful: &GracefulShutdown,
 ) {
-    // A client that has disconnected already has no address.
-    let Ok(peer) = stream.peer_addr() else { return };
-    let connection = Connection { local: stream.local_addr().ok(), peer };
-    let _ = stream.set_nodelay(true);
+    let Accepted { stream, connection, permit } = accepted;
     let service = TowerToHyperService::new(router.into_service());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(connection));
@@ -114,7 +151,7 @@ fn spawn_connection(
     tokio::spawn(async move {
         let _permit = permit;
         if let Err(error) = serving.await {
-            debug!("connection of {peer}: {error}");
+            debug!("connection of {}: {error}", connection.peer);
         }
     });
 }
@@ -138,7 +175,7 @@ mod tests {
         };
         let router = Router::new()
             .route("/", get(async |ConnectInfo(of): ConnectInfo<Connection>| of.peer.to_string()));
-        let server = tokio::spawn(serve(listener, router, async { drop(stopped.await) }, limits));
+        let server = tokio::spawn(serve(listener, None, router, async { drop(stopped.await) }, limits));
         let mut silent = Vec::new();
         for head in [&b""[..], b"GET / HTTP/1.1\r\nX: "] {
             let mut stream = TcpStream::connect(address).await.unwrap();

@@ -18,6 +18,7 @@
 //! cipher        encryption of credentials in the database
 //! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
+//! tls           the certificate of the server
 //! api           the routes, and the files of the web page, which are in server/page
 //! ```
 
@@ -43,6 +44,7 @@ pub mod skipped_names;
 pub mod store;
 pub mod stream;
 pub mod tasks;
+pub mod tls;
 
 use crate::api::App;
 use crate::capacity::Capacity;
@@ -55,6 +57,7 @@ use crate::saggar::Program;
 use crate::settings::Settings;
 use crate::store::{DatabaseLock, Store};
 use crate::tasks::Tasks;
+use crate::tls::ServerCertificate;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -81,6 +84,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     }
     let store = Store::open(&database_url).await?;
     let program = Program::find(&settings, &data_dir);
+    let certificate = settings.tls.clone().map(ServerCertificate::load).transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)
         .await
         .context(|| format!("cannot listen on {} (choose another address with --listen)", settings.listen))?;
@@ -98,14 +102,27 @@ pub async fn serve(settings: Settings) -> Result<()> {
     spawn_counted(&tasks, api::run_queue(Arc::clone(&app)));
     spawn_counted(&tasks, api::evict_idle_sessions(Arc::clone(&app)));
     spawn_counted(&tasks, api::maintain_warm_pool(Arc::clone(&app)));
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let tls = match certificate {
+        Some(certificate) => {
+            Arc::clone(&certificate).reload_at_hangup()?;
+            Some(certificate.acceptor()?)
+        }
+        None => None,
+    };
+    if tls.is_none() && !address.ip().is_loopback() {
+        warn!(
+            "connections from other hosts are not encrypted, and API keys can be read: see --tls-certificate"
+        );
+    }
     let shutdown = shutdown_signal(tasks.clone())?;
     // Only now: a client that has read the address may send a signal at once. The server is of use without this
     // output, since the caller chose the address and the key is in its file.
-    if let Err(error) = print_address(address, initial_key.as_ref()) {
-        warn!("cannot print the address http://{address} to standard output: {error}");
+    if let Err(error) = print_address(scheme, address, initial_key.as_ref()) {
+        warn!("cannot print the address {scheme}://{address} to standard output: {error}");
     }
     let limits = ConnectionLimits::for_server(SHUTDOWN_TIMEOUT);
-    http_server::serve(listener, api::router(app), shutdown, limits).await;
+    http_server::serve(listener, tls, api::router(app), shutdown, limits).await;
     // A sandbox that does not answer is not waited for.
     if timeout(SHUTDOWN_TIMEOUT, tasks.wait_until_idle()).await.is_err() {
         warn!("exiting although requests are in progress");
@@ -120,9 +137,13 @@ fn spawn_counted(tasks: &Tasks, work: impl Future<Output = ()> + Send + 'static)
 }
 
 /// Prints the address, and the initial API key if this start created one.
-fn print_address(address: SocketAddr, initial_key: Option<&api_key::InitialKey>) -> io::Result<()> {
+fn print_address(
+    scheme: &str,
+    address: SocketAddr,
+    initial_key: Option<&api_key::InitialKey>,
+) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    writeln!(output, "saggar-server listens on http://{address}")?;
+    writeln!(output, "saggar-server listens on {scheme}://{address}")?;
     if let Some(initial_key) = initial_key {
         writeln!(
             output,

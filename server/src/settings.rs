@@ -2,6 +2,7 @@
 //! (`ASH_…`), and environment variables over the TOML file of `--config`.
 
 use crate::error::{Context, Error, Result};
+use crate::tls::TlsFiles;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 use std::fs::{self, DirBuilder};
@@ -38,6 +39,12 @@ pub struct Arguments {
     /// Accept the API key in FILE in addition to the keys in the database
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
+    /// Serve TLS with the certificates in FILE, in PEM; --tls-key names its key
+    #[arg(long, value_name = "FILE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Use the private key in FILE, in PEM, for TLS
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
     /// Accept requests whose Host header contains one of these names
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub allowed_hosts: Vec<String>,
@@ -86,6 +93,15 @@ struct SettingsFile {
     rate_limit: RequestLimits,
     #[serde(default)]
     sandbox: SandboxTable,
+    #[serde(default)]
+    tls: TlsTable,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsTable {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -185,6 +201,8 @@ pub struct Settings {
     pub saggar: Option<PathBuf>,
     /// Options for each `saggar session create`.
     pub sandbox_options: Vec<String>,
+    /// The certificate and the key of the server; without them, connections are not encrypted.
+    pub tls: Option<TlsFiles>,
     /// Limits on sandboxes.
     pub sandbox_limits: SandboxLimits,
     /// Maximum number of queue items that run at once.
@@ -247,6 +265,10 @@ impl Settings {
                 &file.sandbox,
                 variable("ASH_MAX_SANDBOXES"),
                 variable("ASH_IDLE_TIMEOUT_MS"),
+            )?,
+            tls: tls_files(
+                arguments.tls_certificate.or(file.tls.certificate),
+                arguments.tls_key.or(file.tls.key),
             )?,
             saggar: arguments.saggar.or(file.sandbox.program),
             sandbox_options: check_options(file.sandbox.options)?,
@@ -345,6 +367,18 @@ fn allowed_origins(variable: Option<String>, file: Vec<String>) -> Result<Vec<St
             "invalid origin {origin:?} in ALLOWED_ORIGINS or allowed_origins: use SCHEME://HOST[:PORT]"
         ))),
         None => Ok(origins),
+    }
+}
+
+/// Returns the files of TLS: both or none.
+fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<TlsFiles>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(TlsFiles { certificate, key })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Error::new("a TLS certificate needs a key; name its file with --tls-key")),
+        (None, Some(_)) => {
+            Err(Error::new("a TLS key needs a certificate; name its file with --tls-certificate"))
+        }
     }
 }
 

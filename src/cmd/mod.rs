@@ -12,6 +12,7 @@ mod pair;
 mod policy;
 mod prove;
 mod quarantine;
+mod remote;
 mod session;
 mod stats;
 mod wrap;
@@ -122,6 +123,7 @@ fn run(command: CliCommand) -> Result<u8, Error> {
         CliCommand::Session(args) => session::run(args.command),
         CliCommand::Mcp(args) => mcp::run(args.command),
         CliCommand::Pair(args) => pair::run(args.command),
+        CliCommand::Remote(args) => remote::run(*args),
         CliCommand::Quarantine(args) => quarantine::run(&args.command),
         CliCommand::Gc => gc(),
         CliCommand::Oci(command) => Ok(oci::main(command)),

@@ -22,14 +22,17 @@ enum Of {
     Sessions,
     /// Those below `saggar pair`.
     Pairs,
+    /// Those below `saggar remote`.
+    Remote,
     /// The OCI verbs.
     Oci,
 }
 
-const PAGES_OF_COMMANDS: [(Of, &str); 4] = [
+const PAGES_OF_COMMANDS: [(Of, &str); 5] = [
     (Of::People, "saggar.1"),
     (Of::Sessions, "saggar-session.1"),
     (Of::Pairs, "saggar-pair.1"),
+    (Of::Remote, "saggar-remote.1"),
     (Of::Oci, "saggar-oci.8"),
 ];
 
@@ -72,14 +75,19 @@ fn command_line(of: Of) -> Words {
             walk(session, &mut words);
         }
         Of::Pairs => walk(cli.find_subcommand("pair").expect("there are pair runs"), &mut words),
+        Of::Remote => walk(cli.find_subcommand("remote").expect("there are remote commands"), &mut words),
         Of::People | Of::Oci => {
             if of == Of::People {
                 take(&cli, &mut words);
             }
             for sub in cli.get_subcommands().filter(|sub| is_verb(sub.get_name()) == (of == Of::Oci)) {
                 words.names.insert(sub.get_name().to_owned());
+                // These have pages of their own.
+                if ["pair", "remote", "session"].contains(&sub.get_name()) {
+                    continue;
+                }
                 take(sub, &mut words);
-                if !["help", "pair", "session"].contains(&sub.get_name()) {
+                if sub.get_name() != "help" {
                     walk(sub, &mut words);
                 }
             }
@@ -89,7 +97,7 @@ fn command_line(of: Of) -> Words {
     if of != Of::People {
         words.options.retain(|option| !["-help", "-version"].contains(&option.as_str()));
     }
-    words.names.retain(|name| !matches!(of, Of::Sessions | Of::Pairs) || name != "help");
+    words.names.retain(|name| !matches!(of, Of::Sessions | Of::Pairs | Of::Remote) || name != "help");
     words
 }
 
@@ -142,7 +150,7 @@ fn every_call_in_an_example_is_one_that_saggar_understands() {
         for call in page.calls() {
             // What the shell would put in and take away: variables, quotes, redirections, a continued line.
             let call = call.replace("\\(dq", "\"").replace("$HOME", "/home/somebody");
-            let end = call.find(['&', '>']).unwrap_or(call.len());
+            let end = call.find(['&', '>', '<']).unwrap_or(call.len());
             let words = shlex::split(call[..end].trim_end_matches("\\e")).unwrap();
             let parsed = Cli::try_parse_from(std::iter::once("saggar".to_owned()).chain(words));
             let cli = parsed.unwrap_or_else(|error| panic!("{name}: saggar {call}: {error}"));

@@ -12,10 +12,11 @@ pub(super) struct Page {
 }
 
 /// The pages, with the sections that they belong to.
-pub(super) const PAGES: [&str; 12] = [
+pub(super) const PAGES: [&str; 13] = [
     "saggar.1",
     "saggar-session.1",
     "saggar-pair.1",
+    "saggar-remote.1",
     "saggar-mcp.1",
     "saggar-policy.5",
     "saggar-bridge.7",

@@ -42,7 +42,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 ];
 
 /// With what a command or an option may start.
-const IMPERATIVES: &str = "Accept Add Allocate Allow Append Apply Ask Check Continue Count Create Delete Deny \
+const IMPERATIVES: &str = "Accept Add Allocate Allow Append Apply Ask Check Continue Count Create Delete Deny Deploy \
     Detach Disable Discard End Exclude Explain Follow Forward Include Join Keep Kill Limit List Log Manage Mount \
     Overwrite Pass Pause Print Publish Quarantine Read Refuse Remove Restore Resume Run Save Send Serve Set Show \
     Start Store Update Use Write";

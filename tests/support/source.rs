@@ -26,11 +26,12 @@ pub(crate) fn files_below(directory: PathBuf) -> Vec<PathBuf> {
 }
 
 /// The sources of the program and of the crates that it is made of, by the name of each.
-pub(crate) const CRATES: [(&str, &str); 7] = [
+pub(crate) const CRATES: [(&str, &str); 8] = [
     ("saggar", "src"),
     ("bridge", "crates/bridge/src"),
     ("egress", "crates/egress/src"),
     ("policy", "crates/policy/src"),
+    ("remote", "crates/remote/src"),
     ("sandbox", "crates/sandbox/src"),
     ("session", "crates/session/src"),
     ("sys", "crates/sys/src"),

@@ -99,7 +99,7 @@ fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(openapi::handlers::openapi_json))
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))
-        .routes(routes!(agents::list, agents::deploy))
+        .routes(routes!(agents::list, agents::deploy).layer(upload_body))
         .routes(routes!(agents::show, agents::update, agents::delete))
         .routes(routes!(agent_config::show, agent_config::update))
         .routes(routes!(agent_files::list, agent_files::write).layer(upload_body))

@@ -1,6 +1,7 @@
 //! `saggar agent DIR PROMPT`: the terminal as a client of the bridge. It sends one query on a connection of its own,
 //! prints the response, and asks the user for permissions if there is a terminal to ask on.
 
+use super::message_text::{ConversationPart, MessageText};
 use super::permission_prompt;
 use super::progress_line::ProgressLine;
 use crate::bridge::client::{ClientCommand, EventBody, EventDecoder, ReceivedEvent};
@@ -54,8 +55,7 @@ pub(super) struct AgentConsole {
     /// The result of the turn, returned once all output is written.
     result: Option<TurnProgress>,
     show: ConsoleFormat,
-    /// Text of the current answer has already been shown as a stream.
-    text_shown: bool,
+    message_text: MessageText,
     can_ask_user: bool,
     progress_line: ProgressLine,
     /// The result of the turn is an error of the agent, such as one of its model; only without output of messages.
@@ -97,7 +97,7 @@ impl AgentConsole {
             output_screen: screen,
             result: None,
             show,
-            text_shown: false,
+            message_text: MessageText::default(),
             can_ask_user: asks_user,
             progress_line: doing,
             agent_error: None,
@@ -199,40 +199,16 @@ impl AgentConsole {
     }
 
     fn show_text(&mut self, message: &serde_json::Value) {
-        match message["type"].as_str() {
-            Some("stream_event") => {
-                if let Some(piece) = message["event"]["delta"]["text"].as_str() {
-                    self.text_shown = true;
-                    self.output_screen.push(&text::prose(piece));
+        for part in self.message_text.parts(message) {
+            match part {
+                ConversationPart::Text(piece) => self.output_screen.push(&piece),
+                ConversationPart::ToolCall { name, summary } => {
+                    self.progress_line.clear();
+                    print_progress(&summary);
+                    self.progress_line.begin_tool(&name);
                 }
+                ConversationPart::ToolResult => self.progress_line.begin_thinking(),
             }
-            Some("assistant") => {
-                for block in message["message"]["content"].as_array().into_iter().flatten() {
-                    match (block["type"].as_str(), block["text"].as_str()) {
-                        (Some("text"), Some(text)) if !self.text_shown => {
-                            self.output_screen.push(&text::prose(text))
-                        }
-                        (Some("tool_use"), _) => {
-                            let name = block["name"].as_str().unwrap_or("tool");
-                            self.progress_line.clear();
-                            print_progress(&format!(
-                                "[{name}] {}",
-                                json::shorten(&block["input"].to_string())
-                            ));
-                            self.progress_line.begin_tool(name);
-                        }
-                        _ => {}
-                    }
-                }
-                let has_text = message["message"]["content"].as_array().into_iter().flatten();
-                if has_text.clone().any(|block| block["type"] == "text") {
-                    self.output_screen.push("\n");
-                }
-                self.text_shown = false;
-            }
-            // The result of a tool goes to the agent, which processes it.
-            Some("user") => self.progress_line.begin_thinking(),
-            _ => {}
         }
     }
 
@@ -332,7 +308,7 @@ fn is_writable(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Writes a progress message to standard error if that is a terminal.
-fn print_progress(text: &str) {
+pub(crate) fn print_progress(text: &str) {
     if std::io::stderr().is_terminal() {
         write_stderr(&format!("{}\n", text::one_line(text)));
     }

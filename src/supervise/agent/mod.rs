@@ -13,6 +13,7 @@ mod control_handler;
 mod current_policy;
 mod exit;
 mod key_reader;
+mod message_text;
 mod permission_prompt;
 mod privilege_drop;
 mod progress_line;
@@ -24,7 +25,10 @@ mod stderr_relay;
 pub use super::channel::control::SessionLog;
 pub use client::TurnOutcome;
 pub use console::ConsoleFormat;
+pub(crate) use console::print_progress;
 pub use exit::run;
+pub(crate) use message_text::{ConversationPart, MessageText};
+pub(crate) use permission_prompt::ask_user;
 pub use privilege_drop::LauncherResources;
 pub use scripts::Script;
 

@@ -21,7 +21,7 @@ const HOST_TOOL: &str = "SandboxNetworkAccess";
 
 /// Asks on standard error and reads standard input; both are terminals. The loop does nothing else meanwhile, since the
 /// agent waits for the answer anyway. Any answer other than a clear yes is a denial.
-pub(super) fn ask_user(request: &Value) -> bool {
+pub(crate) fn ask_user(request: &Value) -> bool {
     let Some(mut keys) = KeyReader::open() else { return false };
     let size = pty::window_size(std::io::stderr().as_fd());
     let size = size.ok().map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)));

@@ -1,7 +1,9 @@
 //! Server processes for tests, and HTTP clients.
 
+pub(crate) mod certificate;
 mod client;
 mod conformity;
+pub(crate) mod cutting_proxy;
 pub(crate) mod postgres;
 mod process;
 mod schema;
@@ -11,6 +13,7 @@ pub(crate) mod webdriver;
 pub use client::{Client, Frame, Response};
 pub use conformity::DOCUMENT;
 pub use process::Server;
+pub(crate) use process::saggar;
 pub(crate) use skip::report_skip;
 
 use rustix::process::{Pid, Signal, kill_process};

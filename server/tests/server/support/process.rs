@@ -151,7 +151,7 @@ impl Server {
 
     /// The address, as HOST:PORT.
     pub fn address(&self) -> &str {
-        self.url.trim_start_matches("http://")
+        self.url.split_once("://").unwrap().1
     }
 
     /// A client with the initial key.
@@ -177,6 +177,11 @@ impl Server {
         let pid = Pid::from_child(&process);
         kill_process(pid, signal).unwrap();
         process.wait().unwrap()
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.process.as_ref().unwrap())
     }
 
     /// Returns the standard output of `saggar session ARGUMENTS`.
@@ -225,7 +230,7 @@ impl Drop for Server {
 }
 
 /// The path of the program `saggar`, built together with the server.
-fn saggar() -> PathBuf {
+pub(crate) fn saggar() -> PathBuf {
     let named = std::env::var_os("SAGGAR_TEST_BINARY").filter(|path| !path.is_empty()).map(PathBuf::from);
     let saggar =
         named.unwrap_or_else(|| Path::new(env!("CARGO_BIN_EXE_saggar-server")).with_file_name("saggar"));

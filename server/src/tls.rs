@@ -1,0 +1,114 @@
+//! TLS of the listening socket: a certificate and its key in files, which are read again at SIGHUP, so that a renewed
+//! certificate needs no restart.
+
+use crate::error::{Context, Error, Result};
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
+use tracing::{error, info};
+
+/// The files of a certificate, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate of the server, followed by those of its authorities up to the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// The certificate that is presented to clients.
+#[derive(Debug)]
+pub struct ServerCertificate {
+    files: TlsFiles,
+    provider: Arc<CryptoProvider>,
+    current: RwLock<Arc<CertifiedKey>>,
+}
+
+impl ServerCertificate {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read, the key belongs to another certificate, or others can read the key.
+    pub fn load(files: TlsFiles) -> Result<Self> {
+        let provider = Arc::new(ring::default_provider());
+        let current = RwLock::new(Arc::new(read(&files, &provider)?));
+        Ok(ServerCertificate { files, provider, current })
+    }
+
+    /// Reads the files again. After an error, the former certificate is used on.
+    ///
+    /// # Errors
+    /// As [`ServerCertificate::load`].
+    pub fn reload(&self) -> Result<()> {
+        let read = Arc::new(read(&self.files, &self.provider)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    /// Returns what accepts connections with this certificate: TLS 1.2 and 1.3, HTTP/1.1.
+    ///
+    /// # Errors
+    /// Fails if the library supports none of the versions.
+    pub fn acceptor(self: Arc<Self>) -> Result<TlsAcceptor> {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider));
+        let versions = builder.with_safe_default_protocol_versions().context(|| "cannot configure TLS")?;
+        let mut config = versions.with_no_client_auth().with_cert_resolver(self);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    /// Reads the files again at each SIGHUP.
+    ///
+    /// # Errors
+    /// Fails if the signal cannot be handled.
+    pub fn reload_at_hangup(self: Arc<Self>) -> Result<()> {
+        let mut hangup = signal(SignalKind::hangup()).context(|| "cannot handle SIGHUP")?;
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                match self.reload() {
+                    Ok(()) => info!("read the certificate {} again", self.files.certificate.display()),
+                    Err(error) => error!("the former certificate stays in use: {error}"),
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for ServerCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+fn read(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
+    let context = |file: &Path| format!("cannot use TLS file {}", file.display());
+    let chain = CertificateDer::pem_file_iter(&files.certificate)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
+        .context(|| context(&files.certificate))?;
+    if chain.is_empty() {
+        return Err(Error::new(format!("{}: it contains no certificate", context(&files.certificate))));
+    }
+    // A group may read it, as the group ssl-cert of Debian.
+    let metadata = fs::metadata(&files.key).context(|| context(&files.key))?;
+    if metadata.permissions().mode() & 0o007 != 0 {
+        return Err(Error::new(format!(
+            "{}: it is accessible to all users; run chmod o= {}",
+            context(&files.key),
+            files.key.display()
+        )));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).context(|| context(&files.key))?;
+    CertifiedKey::from_der(chain, key, provider).context(|| {
+        format!("the key {} does not belong to {}", files.key.display(), files.certificate.display())
+    })
+}
