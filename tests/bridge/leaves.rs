@@ -91,7 +91,7 @@ as_each_caller! {
             // An ordinary user without a subtree has no cgroup to be born in; guests have one.
             return served.shut_down(&mut client);
         }
-        for round in 0..rounds(20, 1000) {
+        for round in 0..rounds(8, 1000) {
             let told = client.exec(program.to_str().unwrap(), 30_000);
             let told = told["stdout"].as_str().unwrap();
             let (of_child, of_parent) = match unified(told)[..] {
@@ -102,7 +102,7 @@ as_each_caller! {
             assert!(of_child.starts_with("0::/../exec-"), "round {round}: {told}");
         }
         served.shut_down(&mut client);
-        for round in 0..rounds(10, 1000) {
+        for round in 0..rounds(4, 1000) {
             let mut command = stage.place.saggar();
             command.args(["wrap", "--workspace"]).arg(stage.work()).arg("--").arg(&program);
             let output = command.output().unwrap();

@@ -19,7 +19,7 @@ macro_rules! needs_cgroups {
 #[test]
 fn cycles_leave_nothing() {
     needs_cgroups!();
-    for _ in 0..rounds(30, 200) {
+    for _ in 0..rounds(10, 200) {
         let place = place(&CgroupLayout::discover().unwrap());
         let mut room = Room::at(place, serde_json::json!({ "pids": { "limit": 32 } })).unwrap();
         let member = room.run("read end");
