@@ -12,6 +12,11 @@ from .document import Unsupported
 
 _ID = {"type": "integer", "description": "The position in the stream; several events can have the same."}
 
+_EVENT = (
+    "An event of a stream. Blocks and deltas of the agent with other types are events of that name too: ignore names that\n"
+    "you do not know."
+)
+
 
 def write_types(document: dict[str, Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +43,7 @@ def write_types(document: dict[str, Any]) -> str:
 
 
 def _with_named_events(document: dict[str, Any]) -> dict[str, Any]:
-    """Names each event of a stream, adds its id, and adds the events that the document does not list."""
+    """Names each event of a stream, and adds its id."""
     document = copy.deepcopy(document)
     schemas = document["components"]["schemas"]
     events = schemas.pop("StreamEvent")
@@ -56,15 +61,9 @@ def _with_named_events(document: dict[str, Any]) -> dict[str, Any]:
         event["required"] = ["id", *event["required"]]
         _add(schemas, f"{title}Event", event)
         names.append(f"{title}Event")
-    other = {
-        "type": "object",
-        "description": "An event of another name: a block or delta of the agent with this type.",
-        "required": ["id", "event", "data"],
-        "properties": {"id": _ID, "event": {"type": "string"}, "data": {}},
-    }
-    _add(schemas, "OtherEvent", other)
-    references = [{"$ref": f"#/components/schemas/{name}"} for name in [*names, "OtherEvent"]]
-    _add(schemas, "Event", {"description": "An event of a stream.", "oneOf": references})
+    # A member for other names, whose `event` is any string, would keep type checkers from telling the members apart.
+    references = [{"$ref": f"#/components/schemas/{name}"} for name in names]
+    _add(schemas, "Event", {"description": _EVENT, "oneOf": references})
     # Only the schemas are wanted; types for inline parts of operations would be unused.
     return {**document, "paths": {}}
 

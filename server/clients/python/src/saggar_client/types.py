@@ -1059,22 +1059,10 @@ class DoneEvent(TypedDict):
     """
 
 
-class OtherEvent(TypedDict):
-    """
-    An event of another name: a block or delta of the agent with this type.
-    """
-
-    id: int
-    """
-    The position in the stream; several events can have the same.
-    """
-    event: str
-    data: Any
-
-
-Event: TypeAlias = SessionStartEvent | MessageEvent | TextDeltaEvent | ThinkingDeltaEvent | ToolUseEvent | ToolResultEvent | TurnCompleteEvent | PermissionRequestEvent | PermissionResolvedEvent | GapEvent | ErrorEvent | DoneEvent | OtherEvent
+Event: TypeAlias = SessionStartEvent | MessageEvent | TextDeltaEvent | ThinkingDeltaEvent | ToolUseEvent | ToolResultEvent | TurnCompleteEvent | PermissionRequestEvent | PermissionResolvedEvent | GapEvent | ErrorEvent | DoneEvent
 """
-An event of a stream.
+An event of a stream. Blocks and deltas of the agent with other types are events of that name too: ignore names that
+you do not know.
 """
 
 
