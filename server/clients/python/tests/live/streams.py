@@ -53,8 +53,9 @@ async def check_cut_turn_async(server: Server, client: Client, session: str) -> 
         body: Any = {"content": f"count: {COUNT}", "includePartialMessages": True}
         async with cut.send_message(session, body) as stream:
             events = [event async for event in stream]
+        connections = proxy.connections
         assert (await cut.get_session(session))["session"]["id"] == session
-    check_turn(client, session, events, proxy.connections)
+    check_turn(client, session, events, connections)
 
 
 def check_restart(server: Server, client: Client, session: str, stop: Any) -> None:
