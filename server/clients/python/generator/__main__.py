@@ -1,51 +1,11 @@
-"""Writes the generated files, or checks that they are current."""
-
-import json
 import sys
-from pathlib import Path
 
-from .document import Unsupported, read_operations
-from .methods import write_methods
-from .models import write_types
-from .synchronous import to_synchronous
+from .document import Unsupported
+from .files import write
 
-CLIENT = Path(__file__).resolve().parents[1]
-PACKAGE = CLIENT / "src/saggar_client"
-DOCUMENT = CLIENT.parents[1] / "openapi.json"
-HEAD = "# Generated from server/openapi.json by `python3 -m generator`; do not edit.\n"
-DERIVED = "# Derived from {} by `python3 -m generator`; do not edit.\n"
-
-
-def generate() -> dict[str, str]:
-    document = json.loads(DOCUMENT.read_text(encoding="utf-8"))
-    client = write_methods(read_operations(document))
-    files = {
-        "types.py": HEAD + write_types(document),
-        "_async_client.py": HEAD + client,
-        "_client.py": HEAD + to_synchronous(client),
-    }
-    for source, target in [("_async_transport.py", "_transport.py"), ("_async_base.py", "_base.py")]:
-        text = PACKAGE.joinpath(source).read_text(encoding="utf-8")
-        note = f"\n\nThis file is also the source of `{target}`, which `generator` derives from it."
-        if text.count(note) != 1:
-            raise Unsupported(f"{source} does not say that it is the source of {target}")
-        files[target] = DERIVED.format(source) + to_synchronous(text.replace(note, ""))
-    return files
-
-
-def main() -> None:
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit("usage: python3 -m generator [--check]")
-    try:
-        files = generate()
-    except Unsupported as error:
-        sys.exit(f"generator: {error}: extend the generator")
-    for name, text in files.items():
-        path = PACKAGE / name
-        if not sys.argv[1:]:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            sys.exit(f"{path} is not current: run `python3 -m generator` in {CLIENT}")
-
-
-main()
+if len(sys.argv) != 1:
+    sys.exit("usage: python3 -m generator")
+try:
+    write()
+except Unsupported as error:
+    sys.exit(f"generator: {error}: extend the generator")
