@@ -51,7 +51,8 @@ class ScriptedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The listener is closed with its last answer: connections beyond the script are refused.
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)  # Ends `accept`, if answers are left.
         self._thread.join()
 
     def headers(self, name: str) -> list[str | None]:
@@ -65,9 +66,12 @@ class ScriptedServer:
 
     def _run(self) -> None:
         for position, answer in enumerate(self._answers):
-            connection, _ = self._listener.accept()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
             if position == len(self._answers) - 1:
-                self._listener.close()
+                self._listener.close()  # Connections beyond the script are refused.
             with connection:
                 self.requests.append(_read_request(connection))
                 connection.sendall(answer.data)

@@ -29,12 +29,14 @@ class Streams(unittest.TestCase):
         with ScriptedServer(*answers) as server, Client(server.url, "k") as client:
             return list(client.send_message("s", {"content": "hi"}, idempotency_key=key)), server
 
-    def test_turn_is_cut_at_every_byte(self) -> None:
+    def test_turn_is_cut_anywhere(self) -> None:
         # Several events share an id, one of them twice with the same data.
         parts = [START, event(1000, "a", '"ü"'), event(1000, "b"), event(1000, "b"), event(1998, "message", "1"), DONE]
-        whole, expected = stream(*parts, complete=True), None
+        whole = stream(*parts, complete=True)
+        expected: list[tuple[int, str, object]] = []
         again = stream(UPDATED, *parts[1:], complete=True)
-        for at in range(0, len(whole), 7):
+        end = whole.index(b"event: done") + len(b"event: done\ndata: {}\n")
+        for at in [*range(0, end, 7), end]:
             events, server = self.turn(Answer(whole[:at], "reset" if at % 2 else "close"), again)
             self.assertEqual(len(server.requests), 2)
             found = brief(events)
@@ -42,8 +44,6 @@ class Streams(unittest.TestCase):
             expected = expected or found
             self.assertEqual(found, expected, whole[:at])
             self.assertEqual([name for _, name, _ in found], ["session_start", "a", "b", "b", "message", "done"])
-            if b"event: done\ndata: {}\n\n\r\n" in whole[: at + 7]:
-                break
 
     def test_turn_keeps_its_key(self) -> None:
         _, server = self.turn(stream(START), stream(START, DONE))
