@@ -10,7 +10,7 @@ pub(crate) mod webdriver;
 
 pub use client::{Client, Frame, Response};
 pub use conformity::DOCUMENT;
-pub use process::Server;
+pub use process::{Server, saggar_program};
 pub(crate) use skip::report_skip;
 
 use rustix::process::{Pid, Signal, kill_process};
