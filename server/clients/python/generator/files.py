@@ -25,7 +25,7 @@ def generate() -> dict[str, str]:
     }
     for source, target in [("_async_transport.py", "_transport.py"), ("_async_base.py", "_base.py")]:
         text = PACKAGE.joinpath(source).read_text(encoding="utf-8")
-        note = f"\n\nThis file is also the source of `{target}`, which `generator` derives from it."
+        note = f"\n\nThis file is also the source of `{target}`, which `generator` derives from it.\n"
         if text.count(note) != 1:
             raise Unsupported(f"{source} does not say that it is the source of {target}")
         files[target] = DERIVED.format(source) + to_synchronous(text.replace(note, ""))

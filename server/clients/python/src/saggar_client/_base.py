@@ -1,6 +1,5 @@
 # Derived from _async_base.py by `python3 -m generator`; do not edit.
-"""What clients have beside the operations: their options, and their end.
-"""
+"""What clients have beside the operations: their options, and their end."""
 
 from types import TracebackType
 from typing import Self

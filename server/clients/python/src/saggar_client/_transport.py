@@ -1,6 +1,5 @@
 # Derived from _async_transport.py by `python3 -m generator`; do not edit.
-"""Sends requests, repeats them, and reads streams.
-"""
+"""Sends requests, repeats them, and reads streams."""
 
 import time
 from collections.abc import Generator
