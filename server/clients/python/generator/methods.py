@@ -73,21 +73,22 @@ def _doc(operation: Operation) -> str:
     return f'        """{operation.summary}"""\n'
 
 
-def _request(operation: Operation, headers: bool = True) -> str:
+def _request(operation: Operation) -> str:
     path = f'"{operation.path}"'
     if names := [parameter.wire for parameter in operation.placed("path")]:
         path = f"fill_path({path}, {', '.join(f'{name}={name}' for name in names)})"
     arguments = [f'"{operation.method}"', path]
     if query := operation.placed("query"):
         arguments.append(f"query={_dict(query)}")
-    if headers and (sent := operation.placed("header")):
+    if sent := operation.placed("header"):
         arguments.append(f"headers={_dict(sent)}")
     if operation.body:
         arguments.append("body=body")
     line = f"Request({', '.join(arguments)})"
     if len(line) <= 60:
         return line
-    return "\n            Request(\n" + "".join(f"                {one},\n" for one in arguments) + "            )\n        "
+    rows = "".join(f"                {one},\n" for one in arguments)
+    return f"\n            Request(\n{rows}            )\n        "
 
 
 def _dict(parameters: list[Parameter]) -> str:

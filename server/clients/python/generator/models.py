@@ -13,8 +13,8 @@ from .document import Unsupported
 _ID = {"type": "integer", "description": "The position in the stream; several events can have the same."}
 
 _EVENT = (
-    "An event of a stream. Blocks and deltas of the agent with other types are events of that name too: ignore names that\n"
-    "you do not know."
+    "An event of a stream. Blocks and deltas of the agent with other types are events of that name too: ignore\n"
+    "names that you do not know."
 )
 
 

@@ -88,7 +88,7 @@ def _read_request(connection: socket.socket) -> bytes:
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
     head, body = data.split(b"\r\n\r\n", 1)
-    length = next((line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), b"0")
-    while len(body) < int(length):
+    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+    while len(body) < int(lengths[0] if lengths else 0):
         body += connection.recv(65536)
     return head + b"\r\n\r\n" + body

@@ -1061,8 +1061,8 @@ class DoneEvent(TypedDict):
 
 Event: TypeAlias = SessionStartEvent | MessageEvent | TextDeltaEvent | ThinkingDeltaEvent | ToolUseEvent | ToolResultEvent | TurnCompleteEvent | PermissionRequestEvent | PermissionResolvedEvent | GapEvent | ErrorEvent | DoneEvent
 """
-An event of a stream. Blocks and deltas of the agent with other types are events of that name too: ignore names that
-you do not know.
+An event of a stream. Blocks and deltas of the agent with other types are events of that name too: ignore
+names that you do not know.
 """
 
 
