@@ -78,17 +78,31 @@ class ScriptedServer:
                 if answer.end == "reset":
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 elif answer.end == "hold":
-                    while connection.recv(4096):
-                        pass
+                    _wait_for_close(connection)
                     self.client_closed.set()
+
+
+def _wait_for_close(connection: socket.socket) -> None:
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass  # It closed with bytes that it had not read.
+
+
+def _receive(connection: socket.socket) -> bytes:
+    received = connection.recv(65536)
+    if not received:
+        raise ConnectionError("the client closed the connection before its request was complete")
+    return received
 
 
 def _read_request(connection: socket.socket) -> bytes:
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
+        data += _receive(connection)
     head, body = data.split(b"\r\n\r\n", 1)
     lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
     while len(body) < int(lengths[0] if lengths else 0):
-        body += connection.recv(65536)
+        body += _receive(connection)
     return head + b"\r\n\r\n" + body

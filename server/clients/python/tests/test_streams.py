@@ -85,7 +85,7 @@ class Streams(unittest.TestCase):
 
     def test_silent_stream_is_lost_and_comments_keep_it(self) -> None:
         with ScriptedServer(Answer(stream(START, b": c\n\n"), "hold"), stream(START, DONE)) as server:
-            with Client(server.url, "k", stream_timeout=0.1) as client:
+            with Client(server.url, "k", stream_timeout=2) as client:
                 self.assertEqual(len(list(client.send_message("s", {"content": "hi"}))), 2)
         self.assertTrue(server.client_closed.is_set())
 
