@@ -20,6 +20,7 @@ mod manual;
 mod messages;
 mod openapi;
 mod output;
+mod own_python_client;
 mod page;
 mod page_in_chromium;
 mod permissions;

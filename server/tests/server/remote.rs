@@ -1,7 +1,7 @@
 //! `saggar remote`: the command line for this server (saggar-remote(1)).
 
 use crate::support::cutting_proxy::CuttingProxy;
-use crate::support::{Server, hello_folder, saggar, send_signal, wait_until};
+use crate::support::{Server, hello_folder, saggar_program, send_signal, wait_until};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::fs;
@@ -36,7 +36,7 @@ impl User {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(saggar());
+        let mut command = Command::new(saggar_program());
         command.arg("remote").args(arguments).env("XDG_CONFIG_HOME", self.home.path());
         for name in ["SAGGAR_REMOTE_URL", "SAGGAR_REMOTE_KEY"] {
             command.env_remove(name);

@@ -1,7 +1,7 @@
 //! TLS of the server.
 
 use crate::support::certificate::TestCertificate;
-use crate::support::{Server, saggar, send_signal, wait_until};
+use crate::support::{Server, saggar_program, send_signal, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ fn start(files: &TestCertificate) -> Server {
 /// `saggar remote status`, with the certificates in `ca_file`.
 fn status(server: &Server, ca_file: &Path) -> Output {
     let port = server.address().rsplit_once(':').unwrap().1;
-    let mut command = Command::new(saggar());
+    let mut command = Command::new(saggar_program());
     command.args(["remote", "--server", &format!("https://localhost:{port}"), "--ca-file"]).arg(ca_file);
     command.arg("status").env("SAGGAR_REMOTE_KEY", server.key()).output().unwrap()
 }

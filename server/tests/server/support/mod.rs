@@ -12,8 +12,7 @@ pub(crate) mod webdriver;
 
 pub use client::{Client, Frame, Response};
 pub use conformity::DOCUMENT;
-pub use process::Server;
-pub(crate) use process::saggar;
+pub use process::{Server, saggar_program};
 pub(crate) use skip::report_skip;
 
 use rustix::process::{Pid, Signal, kill_process};

@@ -124,7 +124,7 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_saggar-server"));
         command.arg("--data").arg(data_dir).args(["--listen", "127.0.0.1:0"]).args(&self.arguments);
         if !self.arguments.iter().any(|argument| argument == "--saggar") {
-            command.arg("--saggar").arg(saggar());
+            command.arg("--saggar").arg(saggar_program());
         }
         for name in ["ASH_API_KEY", "ASH_INTERNAL_SECRET", "ASH_CREDENTIAL_KEY"] {
             command.env_remove(name);
@@ -197,7 +197,7 @@ impl Server {
     }
 
     fn saggar_command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(saggar());
+        let mut command = Command::new(saggar_program());
         command.env("SAGGAR_STATE_DIR", self.data_dir().join("saggar")).arg("session").args(arguments);
         command
     }
@@ -230,7 +230,7 @@ impl Drop for Server {
 }
 
 /// The path of the program `saggar`, built together with the server.
-pub(crate) fn saggar() -> PathBuf {
+pub fn saggar_program() -> PathBuf {
     let named = std::env::var_os("SAGGAR_TEST_BINARY").filter(|path| !path.is_empty()).map(PathBuf::from);
     let saggar =
         named.unwrap_or_else(|| Path::new(env!("CARGO_BIN_EXE_saggar-server")).with_file_name("saggar"));

@@ -1,0 +1,1 @@
+"""Generates the client from server/openapi.json: `python3 -m generator` in the folder of the client."""

@@ -1,0 +1,56 @@
+"""What clients have beside the operations: their options, and their end.
+
+This file is also the source of `_base.py`, which `generator` derives from it.
+"""
+
+from types import TracebackType
+from typing import Self
+
+from ._async_transport import AsyncTransport
+from ._retry import Limits
+
+
+class AsyncBase:
+    """The connections of a client. The end of a `with` block, or `aclose`, closes them.
+
+    - `url`: the address of the server, such as `http://127.0.0.1:4100`.
+    - `key`: an API key; operations that require none work without one.
+    - `ca_file`: the certificates (PEM) of the authorities to trust for https, instead of those of the system.
+    - `attempts`: the maximum number of attempts for a request that can be repeated, and for a stream of those without
+      progress.
+    - `connect_timeout`: the time limit for a connection, in seconds.
+    - `response_timeout`: the time limit for a whole response that is not a stream, in seconds.
+    - `stream_timeout`: the seconds without a byte after which a stream counts as lost; the server sends one each 15
+      seconds.
+
+    Raises ValueError for an invalid argument.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        ca_file: str | None = None,
+        attempts: int = 4,
+        connect_timeout: float = 10,
+        response_timeout: float = 330,
+        stream_timeout: float = 45,
+    ) -> None:
+        limits = Limits(attempts, connect_timeout, response_timeout, stream_timeout)
+        self._transport = AsyncTransport(url, key, ca_file, limits)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self._transport.aclose()
