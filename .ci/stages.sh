@@ -39,13 +39,17 @@ lint() {
     set -e
     cargo clippy "${whole[@]}" --lib --bins --examples --tests --benches -- -D warnings
     cargo clippy "${whole[@]}" "${named[@]}" -- -D warnings
+    scripts
+}
+
+scripts() {
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
         packaging/{build,check,completions} packaging/deb/{postinst,postrm} \
         tests/vm/{run,kernel,init,guest,machine,cgroups,systemd} server/tests/server/support/postgres.sh
 }
 
 # Licences, duplicates, bans and sources of what we depend on, as deny.toml has them.
-dependencies() { cargo test "${whole[@]}" --quiet --test dependencies; }
+dependencies() { debug_cargo test "${whole[@]}" --quiet --test dependencies; }
 
 # Each link of a comment leads somewhere, those of private items too.
 docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc "${whole[@]}" --no-deps --document-private-items --lib; }
@@ -70,10 +74,15 @@ manual() {
     done
 }
 
-# All that later stages test with: of each profile once.
+# Debug builds of the gate. Clippy is the compiler of our crates: it lints what it builds, while `cargo clippy` checks all
+# dependencies a second time, for minutes. Releases are of rustc.
+debug_cargo() { RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ cargo "$@"; }
+
+# All that later stages test with: of each profile once, with all lints.
 build() {
-    cargo build "${whole[@]}" --lib --bins --examples --tests
-    cargo build "${whole[@]}" "${named[@]}"
+    set -e
+    debug_cargo build "${whole[@]}" --lib --bins --examples --tests --benches
+    debug_cargo build "${whole[@]}" "${named[@]}"
 }
 
 release() { cargo build --release --locked; }
@@ -115,7 +124,7 @@ as_root() {
     export SAGGAR_TEST_ALL=1 SAGGAR_TEST_SKIPS=$logs/skips-root
     rm -f "$SAGGAR_TEST_SKIPS"
     SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
-        cargo test "${whole[@]}" --no-fail-fast "$@"
+        debug_cargo test "${whole[@]}" --no-fail-fast "$@"
     test ! -s "$SAGGAR_TEST_SKIPS"
 }
 
@@ -151,7 +160,7 @@ as_user() {
     if [ "${1:-}" = unit ]; then
         cp "$logs/done-user" "$place/binaries"
     else
-        cargo test "${whole[@]}" --no-run --message-format=json 2>/dev/null | .ci/test-binaries |
+        debug_cargo test "${whole[@]}" --no-run --message-format=json 2>/dev/null | .ci/test-binaries |
             grep -vxF "$(cat "$logs/done-user" 2>/dev/null || echo none)" >"$place/binaries"
     fi
     test -s "$place/binaries"
@@ -194,7 +203,7 @@ orchestrate() {
     under_test
     local binary caller name status=0 skips=$logs/skips-orchestrators
     rm -f "$skips" "$logs"/callers-*
-    binary=$(cargo build "${whole[@]}" --test orchestrators --message-format=json 2>/dev/null |
+    binary=$(debug_cargo build "${whole[@]}" --test orchestrators --message-format=json 2>/dev/null |
         .ci/test-binaries orchestrators)
     # shellcheck disable=SC2016 # expanded by the inner shell
     for caller in docker:: containerd:: buildah_as_root:: buildah_as_ordinary_user:: podman_as_root:: \
@@ -356,7 +365,7 @@ loops() {
     set -e
     under_test
     export SAGGAR_TEST_LONG=1 SAGGAR_TEST_ALL=1
-    cargo test "${whole[@]}" --lib
+    debug_cargo test "${whole[@]}" --lib
     .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
         bridge::leaves cgroup::leaves:: \
         session::many quarantine::battery session::killed oci::killed
@@ -374,7 +383,7 @@ rounds() {
         threads=$((round % 2 == 0 ? 1 : $(nproc) * 2))
         echo "== round $round, $threads threads"
         CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
-            cargo test "${whole[@]}" --no-fail-fast -- --test-threads="$threads" || status=1
+            debug_cargo test "${whole[@]}" --no-fail-fast -- --test-threads="$threads" || status=1
     done
     return "$status"
 }
@@ -390,10 +399,10 @@ fuzz() {
 
 # The paths of the unit tests of the libraries, one a line.
 unit_binaries() {
-    cargo test "${whole[@]}" --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries
+    debug_cargo test "${whole[@]}" --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries
 }
 
 # The path of the integration tests.
 integration() {
-    cargo test "${whole[@]}" --no-run --test integration --message-format=json 2>/dev/null | .ci/test-binaries integration
+    debug_cargo test "${whole[@]}" --no-run --test integration --message-format=json 2>/dev/null | .ci/test-binaries integration
 }
