@@ -63,17 +63,20 @@ function method(operation: Operation): string {
   const [returned, call] = result(operation);
   const options = optionsType(operation);
   const signature = (type: string, result: string) => `${id}(${[...positional, type].join(", ")}): ${result}`;
+  // Invalid arguments reject the promise.
+  const prefix = returned[0] === "EventStream" ? "" : "async ";
   const doc = comment(operation.doc, "  ");
   if (returned.length === 1) {
-    return `\n${doc}  ${signature(`options: ${options} = {}`, returned[0] ?? "")} {\n    ${call}\n  }\n`;
+    return `\n${doc}  ${prefix}${signature(`options: ${options} = {}`, returned[0] ?? "")} {\n    ${call}\n  }\n`;
   }
   // One declaration for each representation, the one for a value of the format first.
   const format = FORMATS[id] ?? fail(id, "has several media types and is not in FORMATS");
+  const types = returned.map((type) => type.replace(/^Promise<(.*)>$/, "$1"));
   const selected = `options: ${options} & { format: ${JSON.stringify(format.value)} }`;
   return `
 ${doc}  ${signature(selected, returned[0] ?? "")};
   ${signature(`options?: ${options}`, returned[1] ?? "")};
-  ${signature(`options: ${options} = {}`, returned.join(" | "))} {
+  async ${signature(`options: ${options} = {}`, `Promise<${types.join(" | ")}>`)} {
     ${call}
   }
 `;

@@ -1,7 +1,8 @@
-/** The server-sent events of one response. */
+/** The events of one response. */
 
-import { createParser } from "eventsource-parser";
 import { ApiError, ConnectionError } from "./errors.js";
+import { EventParser } from "./event-parser.js";
+import type { ParsedEvent } from "./event-parser.js";
 import type { Exchange } from "./exchange.js";
 import type { StreamEvent } from "./stream-event.js";
 
@@ -13,8 +14,7 @@ export interface ReceivedEvent {
 
 /** Reads the events of a response. It ends when the server ends the response, and throws if the connection is lost. */
 export class EventSource {
-  /** The server has sent a comment: the stream was open while nothing happened. */
-  hasWaited = false;
+  readonly #parser = new EventParser();
   readonly #exchange: Exchange;
   readonly #response: Response;
   readonly #idleTimeout: number;
@@ -30,28 +30,20 @@ export class EventSource {
     this.#idleTimeout = idleTimeout;
   }
 
+  /** The server has sent a comment: the stream was open while nothing happened. */
+  get hasWaited(): boolean {
+    return this.#parser.hasComment;
+  }
+
   async *[Symbol.asyncIterator](): AsyncGenerator<ReceivedEvent, void> {
-    const received: ReceivedEvent[] = [];
-    let lastId = "";
-    const parser = createParser({
-      onEvent: ({ id, event, data }) => {
-        lastId = id ?? lastId;
-        received.push({ event: parseEvent(lastId, event ?? "message", data), text: data });
-      },
-      onComment: () => {
-        this.hasWaited = true;
-      },
-    });
-    const decoder = new TextDecoder();
     const reader = this.#response.body?.getReader();
     try {
-      for (;;) {
-        const chunk = await this.#exchange.within(this.#idleTimeout, "nothing was received", async () =>
-          this.#exchange.guard(reader?.read() ?? Promise.resolve({ done: true as const, value: undefined })),
-        );
-        if (chunk.done) return;
-        parser.feed(decoder.decode(chunk.value, { stream: true }));
-        yield* received.splice(0);
+      while (reader !== undefined) {
+        const read = () => this.#exchange.guard(reader.read());
+        const limit = this.#idleTimeout;
+        const { done, value } = await this.#exchange.within(limit, "nothing was received", "lost", read);
+        if (done) return;
+        for (const parsed of this.#parser.push(value)) yield receivedEvent(parsed);
       }
     } finally {
       this.#exchange.close();
@@ -59,11 +51,11 @@ export class EventSource {
   }
 }
 
-function parseEvent(id: string, event: string, data: string): StreamEvent {
+function receivedEvent({ id, event, data }: ParsedEvent): ReceivedEvent {
   if (!/^\d+$/.test(id)) throw new ConnectionError("the stream has an event whose id is not a number", "invalid");
   try {
     // Events of unknown names are delivered, too.
-    return { id: Number(id), event, data: JSON.parse(data) } as StreamEvent;
+    return { event: { id: Number(id), event, data: JSON.parse(data) } as StreamEvent, text: data };
   } catch (error) {
     throw new ConnectionError("the stream has an event whose data is not JSON", "invalid", { cause: error });
   }

@@ -28,10 +28,15 @@ export class Exchange {
     return this.guard(Promise.resolve().then(() => this.#fetch(url, options)));
   }
 
-  /** Runs a step of the exchange within this time, in ms. */
-  async within<T>(time: number, what: string, step: () => Promise<T>): Promise<T> {
+  /** Runs a step of the exchange within this time, in ms. `missing` and `failure` are those of the error. */
+  async within<T>(
+    time: number,
+    missing: string,
+    failure: "timeout" | "lost",
+    step: () => Promise<T>,
+  ): Promise<T> {
     const timer = setTimeout(() => {
-      this.#late = new ConnectionError(`${this.#name}: ${what} within ${time / 1000} s`, "timeout");
+      this.#late = new ConnectionError(`${this.#name}: ${missing} within ${time / 1000} s`, failure);
       this.#controller.abort(this.#late);
     }, time);
     try {

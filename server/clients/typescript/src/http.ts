@@ -70,7 +70,7 @@ export class Http {
   async open(request: ApiRequest, options: CallOptions): Promise<[Exchange, Response]> {
     const [exchange, send] = this.#prepare(request, options);
     try {
-      return [exchange, await exchange.within(this.#timeout(options), "no response", () => send())];
+      return [exchange, await exchange.within(this.#timeout(options), "no response", "timeout", send)];
     } catch (error) {
       exchange.close();
       throw error;
@@ -87,9 +87,8 @@ export class Http {
     for (;;) {
       const [exchange, send] = this.#prepare(request, options);
       try {
-        const result = await exchange.within(this.#timeout(options), "no complete response", async () =>
-          exchange.guard(read(await send())),
-        );
+        const whole = async () => exchange.guard(read(await send()));
+        const result = await exchange.within(this.#timeout(options), "no complete response", "timeout", whole);
         return result();
       } catch (error) {
         await retries.wait(error, request.method === "GET", options.signal);

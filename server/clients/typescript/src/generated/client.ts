@@ -20,22 +20,22 @@ export class Client {
   }
 
   /** Lists the agents by name. */
-  listAgents(options: CallOptions = {}): Promise<Api.AgentList> {
+  async listAgents(options: CallOptions = {}): Promise<Api.AgentList> {
     return this.#http.json<Api.AgentList>({ method: "GET", path: "/api/agents", security: "key" }, options);
   }
 
   /** Deploys an agent, or the next version of it. */
-  deployAgent(body: Api.DeployAgentRequest, options: CallOptions = {}): Promise<Api.AgentResponse> {
+  async deployAgent(body: Api.DeployAgentRequest, options: CallOptions = {}): Promise<Api.AgentResponse> {
     return this.#http.json<Api.AgentResponse>({ method: "POST", path: "/api/agents", security: "key", body }, options);
   }
 
   /** Returns an agent. */
-  getAgent(name: string, options: CallOptions = {}): Promise<Api.AgentResponse> {
+  async getAgent(name: string, options: CallOptions = {}): Promise<Api.AgentResponse> {
     return this.#http.json<Api.AgentResponse>({ method: "GET", path: `/api/agents/${segment("name", name)}`, security: "key" }, options);
   }
 
   /** Deletes an agent with its sessions, their sandboxes and their files. */
-  deleteAgent(name: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async deleteAgent(name: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "DELETE", path: `/api/agents/${segment("name", name)}`, security: "key" }, options);
   }
 
@@ -44,55 +44,55 @@ export class Client {
    *
    * Replaces `env` as a whole, and merges the top-level keys of `config`.
    */
-  updateAgent(name: string, body: Api.UpdateAgentRequest, options: CallOptions = {}): Promise<Api.AgentResponse> {
+  async updateAgent(name: string, body: Api.UpdateAgentRequest, options: CallOptions = {}): Promise<Api.AgentResponse> {
     return this.#http.json<Api.AgentResponse>({ method: "PATCH", path: `/api/agents/${segment("name", name)}`, security: "key", body }, options);
   }
 
   /** Returns the configuration of an agent. */
-  getAgentConfig(name: string, options: CallOptions = {}): Promise<Api.AgentConfig> {
+  async getAgentConfig(name: string, options: CallOptions = {}): Promise<Api.AgentConfig> {
     return this.#http.json<Api.AgentConfig>({ method: "GET", path: `/api/agents/${segment("name", name)}/config`, security: "key" }, options);
   }
 
   /** Sets each top-level key of the body in the configuration of an agent. */
-  updateAgentConfig(name: string, body: operations["updateAgentConfig"]["requestBody"]["content"]["application/json"], options: CallOptions = {}): Promise<Api.AgentConfig> {
+  async updateAgentConfig(name: string, body: operations["updateAgentConfig"]["requestBody"]["content"]["application/json"], options: CallOptions = {}): Promise<Api.AgentConfig> {
     return this.#http.json<Api.AgentConfig>({ method: "PATCH", path: `/api/agents/${segment("name", name)}/config`, security: "key", body }, options);
   }
 
   /** Lists the files of an agent. */
-  listAgentFiles(name: string, options: CallOptions = {}): Promise<Api.AgentFileList> {
+  async listAgentFiles(name: string, options: CallOptions = {}): Promise<Api.AgentFileList> {
     return this.#http.json<Api.AgentFileList>({ method: "GET", path: `/api/agents/${segment("name", name)}/files`, security: "key" }, options);
   }
 
   /** Creates or replaces files of an agent. */
-  uploadAgentFiles(name: string, body: Api.UploadAgentFilesRequest, options: CallOptions = {}): Promise<Api.WrittenFiles> {
+  async uploadAgentFiles(name: string, body: Api.UploadAgentFilesRequest, options: CallOptions = {}): Promise<Api.WrittenFiles> {
     return this.#http.json<Api.WrittenFiles>({ method: "POST", path: `/api/agents/${segment("name", name)}/files`, security: "key", body }, options);
   }
 
   /** Returns a file of an agent. */
   getAgentFile(name: string, path: string, options: CallOptions & Query<"getAgentFile"> & { format: "raw" }): Promise<Uint8Array>;
   getAgentFile(name: string, path: string, options?: CallOptions & Query<"getAgentFile">): Promise<Api.AgentFile>;
-  getAgentFile(name: string, path: string, options: CallOptions & Query<"getAgentFile"> = {}): Promise<Uint8Array> | Promise<Api.AgentFile> {
+  async getAgentFile(name: string, path: string, options: CallOptions & Query<"getAgentFile"> = {}): Promise<Uint8Array | Api.AgentFile> {
     const request = { method: "GET", path: `/api/agents/${segment("name", name)}/files/${filePath("path", path)}`, security: "key", query: { "format": options.format } } as const;
     return options.format === "raw" ? this.#http.bytes(request, options) : this.#http.json<Api.AgentFile>(request, options);
   }
 
   /** Deletes a file of an agent. */
-  deleteAgentFile(name: string, path: string, options: CallOptions = {}): Promise<Api.DeletedFile> {
+  async deleteAgentFile(name: string, path: string, options: CallOptions = {}): Promise<Api.DeletedFile> {
     return this.#http.json<Api.DeletedFile>({ method: "DELETE", path: `/api/agents/${segment("name", name)}/files/${filePath("path", path)}`, security: "key" }, options);
   }
 
   /** Lists the versions of an agent, the newest first. */
-  listAgentVersions(name: string, options: CallOptions = {}): Promise<Api.AgentVersionList> {
+  async listAgentVersions(name: string, options: CallOptions = {}): Promise<Api.AgentVersionList> {
     return this.#http.json<Api.AgentVersionList>({ method: "GET", path: `/api/agents/${segment("name", name)}/versions`, security: "key" }, options);
   }
 
   /** Creates a version of an agent. */
-  createAgentVersion(name: string, body: Api.AgentVersionRequest, options: CallOptions = {}): Promise<Api.AgentVersionResponse> {
+  async createAgentVersion(name: string, body: Api.AgentVersionRequest, options: CallOptions = {}): Promise<Api.AgentVersionResponse> {
     return this.#http.json<Api.AgentVersionResponse>({ method: "POST", path: `/api/agents/${segment("name", name)}/versions`, security: "key", body }, options);
   }
 
   /** Returns a version of an agent. */
-  getAgentVersion(name: string, version: string, options: CallOptions = {}): Promise<Api.AgentVersionResponse> {
+  async getAgentVersion(name: string, version: string, options: CallOptions = {}): Promise<Api.AgentVersionResponse> {
     return this.#http.json<Api.AgentVersionResponse>({ method: "GET", path: `/api/agents/${segment("name", name)}/versions/${segment("version", version)}`, security: "key" }, options);
   }
 
@@ -101,12 +101,12 @@ export class Client {
    *
    * Without an active version, new sessions use the prompt of the folder.
    */
-  deleteAgentVersion(name: string, version: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async deleteAgentVersion(name: string, version: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "DELETE", path: `/api/agents/${segment("name", name)}/versions/${segment("version", version)}`, security: "key" }, options);
   }
 
   /** Updates a version of an agent. */
-  updateAgentVersion(name: string, version: string, body: Api.AgentVersionRequest, options: CallOptions = {}): Promise<Api.AgentVersionResponse> {
+  async updateAgentVersion(name: string, version: string, body: Api.AgentVersionRequest, options: CallOptions = {}): Promise<Api.AgentVersionResponse> {
     return this.#http.json<Api.AgentVersionResponse>({ method: "PATCH", path: `/api/agents/${segment("name", name)}/versions/${segment("version", version)}`, security: "key", body }, options);
   }
 
@@ -115,17 +115,17 @@ export class Client {
    *
    * Its system prompt replaces that of the folder in new sessions.
    */
-  activateAgentVersion(name: string, version: string, options: CallOptions = {}): Promise<Api.ActivatedVersion> {
+  async activateAgentVersion(name: string, version: string, options: CallOptions = {}): Promise<Api.ActivatedVersion> {
     return this.#http.json<Api.ActivatedVersion>({ method: "POST", path: `/api/agents/${segment("name", name)}/versions/${segment("version", version)}/activate`, security: "key" }, options);
   }
 
   /** Returns the number of agents, the sessions that were created in a period, and its usage. */
-  getAnalytics(options: CallOptions & Query<"getAnalytics"> = {}): Promise<Api.Analytics> {
+  async getAnalytics(options: CallOptions & Query<"getAnalytics"> = {}): Promise<Api.Analytics> {
     return this.#http.json<Api.Analytics>({ method: "GET", path: "/api/analytics", security: "key", query: { "after": options.after, "before": options.before } }, options);
   }
 
   /** Lists the API keys of the tenant. */
-  listApiKeys(options: CallOptions = {}): Promise<Api.ApiKeyList> {
+  async listApiKeys(options: CallOptions = {}): Promise<Api.ApiKeyList> {
     return this.#http.json<Api.ApiKeyList>({ method: "GET", path: "/api/api-keys", security: "key" }, options);
   }
 
@@ -134,7 +134,7 @@ export class Client {
    *
    * Only this response contains it.
    */
-  createApiKey(body: Api.CreateApiKeyRequest, options: CallOptions = {}): Promise<Api.NewApiKey> {
+  async createApiKey(body: Api.CreateApiKeyRequest, options: CallOptions = {}): Promise<Api.NewApiKey> {
     return this.#http.json<Api.NewApiKey>({ method: "POST", path: "/api/api-keys", security: "key", body }, options);
   }
 
@@ -143,12 +143,12 @@ export class Client {
    *
    * From then on, requests with this key are rejected.
    */
-  deleteApiKey(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async deleteApiKey(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "DELETE", path: `/api/api-keys/${segment("id", id)}`, security: "key" }, options);
   }
 
   /** Returns the bytes of an attachment. */
-  downloadAttachment(id: string, options: CallOptions = {}): Promise<Uint8Array> {
+  async downloadAttachment(id: string, options: CallOptions = {}): Promise<Uint8Array> {
     return this.#http.bytes({ method: "GET", path: `/api/attachments/${segment("id", id)}`, security: "key" }, options);
   }
 
@@ -157,17 +157,17 @@ export class Client {
    *
    * The copy in the workspace remains.
    */
-  deleteAttachment(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async deleteAttachment(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "DELETE", path: `/api/attachments/${segment("id", id)}`, security: "key" }, options);
   }
 
   /** Lists the credentials, without their secrets. */
-  listCredentials(options: CallOptions = {}): Promise<Api.CredentialList> {
+  async listCredentials(options: CallOptions = {}): Promise<Api.CredentialList> {
     return this.#http.json<Api.CredentialList>({ method: "GET", path: "/api/credentials", security: "key" }, options);
   }
 
   /** Stores a credential, encrypted. */
-  storeCredential(body: Api.StoreCredentialRequest, options: CallOptions = {}): Promise<Api.CredentialResponse> {
+  async storeCredential(body: Api.StoreCredentialRequest, options: CallOptions = {}): Promise<Api.CredentialResponse> {
     return this.#http.json<Api.CredentialResponse>({ method: "POST", path: "/api/credentials", security: "key", body }, options);
   }
 
@@ -176,7 +176,7 @@ export class Client {
    *
    * Sandboxes that have started with the credential retain its variables.
    */
-  deleteCredential(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async deleteCredential(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "DELETE", path: `/api/credentials/${segment("id", id)}`, security: "key" }, options);
   }
 
@@ -185,12 +185,12 @@ export class Client {
    *
    * A tenant exists as soon as it has a key.
    */
-  createTenantApiKey(body: Api.CreateTenantApiKeyRequest, options: CallOptions = {}): Promise<Api.TenantApiKey> {
+  async createTenantApiKey(body: Api.CreateTenantApiKeyRequest, options: CallOptions = {}): Promise<Api.TenantApiKey> {
     return this.#http.json<Api.TenantApiKey>({ method: "POST", path: "/api/internal/api-keys", security: "internalSecret", body }, options);
   }
 
   /** Lists the items of the queue, the newest first. */
-  listQueueItems(options: CallOptions & Query<"listQueueItems"> = {}): Promise<Api.QueueItemList> {
+  async listQueueItems(options: CallOptions & Query<"listQueueItems"> = {}): Promise<Api.QueueItemList> {
     return this.#http.json<Api.QueueItemList>({ method: "GET", path: "/api/queue", security: "key", query: { "status": options.status, "limit": options.limit } }, options);
   }
 
@@ -199,37 +199,37 @@ export class Client {
    *
    * The agent need not exist yet.
    */
-  enqueue(body: Api.EnqueueRequest, options: CallOptions = {}): Promise<Api.QueueItemResponse> {
+  async enqueue(body: Api.EnqueueRequest, options: CallOptions = {}): Promise<Api.QueueItemResponse> {
     return this.#http.json<Api.QueueItemResponse>({ method: "POST", path: "/api/queue", security: "key", body }, options);
   }
 
   /** Returns the number of items with each status. */
-  getQueueStats(options: CallOptions = {}): Promise<Api.QueueStats> {
+  async getQueueStats(options: CallOptions = {}): Promise<Api.QueueStats> {
     return this.#http.json<Api.QueueStats>({ method: "GET", path: "/api/queue/stats", security: "key" }, options);
   }
 
   /** Returns an item of the queue. */
-  getQueueItem(id: string, options: CallOptions = {}): Promise<Api.QueueItemResponse> {
+  async getQueueItem(id: string, options: CallOptions = {}): Promise<Api.QueueItemResponse> {
     return this.#http.json<Api.QueueItemResponse>({ method: "GET", path: `/api/queue/${segment("id", id)}`, security: "key" }, options);
   }
 
   /** Cancels a pending item of the queue. */
-  cancelQueueItem(id: string, options: CallOptions = {}): Promise<Api.QueueItemResponse> {
+  async cancelQueueItem(id: string, options: CallOptions = {}): Promise<Api.QueueItemResponse> {
     return this.#http.json<Api.QueueItemResponse>({ method: "DELETE", path: `/api/queue/${segment("id", id)}`, security: "key" }, options);
   }
 
   /** Lists the sessions, the newest first. */
-  listSessions(options: CallOptions & Query<"listSessions"> = {}): Promise<Api.SessionList> {
+  async listSessions(options: CallOptions & Query<"listSessions"> = {}): Promise<Api.SessionList> {
     return this.#http.json<Api.SessionList>({ method: "GET", path: "/api/sessions", security: "key", query: { "agent": options.agent, "status": options.status, "limit": options.limit, "offset": options.offset } }, options);
   }
 
   /** Starts an agent in a sandbox. */
-  createSession(body: Api.CreateSessionRequest, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async createSession(body: Api.CreateSessionRequest, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "POST", path: "/api/sessions", security: "key", body }, options);
   }
 
   /** Returns a session. */
-  getSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async getSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "GET", path: `/api/sessions/${segment("id", id)}`, security: "key" }, options);
   }
 
@@ -238,22 +238,22 @@ export class Client {
    *
    * Its messages and its workspace are retained.
    */
-  endSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async endSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "DELETE", path: `/api/sessions/${segment("id", id)}`, security: "key" }, options);
   }
 
   /** Applies changes of the workspace to the folder of the session. */
-  applyChanges(id: string, body: Api.ChangePaths, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async applyChanges(id: string, body: Api.ChangePaths, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/apply`, security: "key", body }, options);
   }
 
   /** Lists the attachments of a session, the oldest first. */
-  listAttachments(id: string, options: CallOptions = {}): Promise<Api.AttachmentList> {
+  async listAttachments(id: string, options: CallOptions = {}): Promise<Api.AttachmentList> {
     return this.#http.json<Api.AttachmentList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/attachments`, security: "key" }, options);
   }
 
   /** Adds a file to a session, and copies it into the workspace. */
-  uploadAttachment(id: string, body: Api.UploadAttachmentRequest, options: CallOptions = {}): Promise<Api.NewAttachmentResponse> {
+  async uploadAttachment(id: string, body: Api.UploadAttachmentRequest, options: CallOptions = {}): Promise<Api.NewAttachmentResponse> {
     return this.#http.json<Api.NewAttachmentResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/attachments`, security: "key", body }, options);
   }
 
@@ -263,7 +263,7 @@ export class Client {
    * The options are `model`, `allowedTools`, `disallowedTools`, `betas`, `subagents` and `initialAgent`. Null removes
    * one.
    */
-  updateSessionConfig(id: string, body: operations["updateSessionConfig"]["requestBody"]["content"]["application/json"], options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async updateSessionConfig(id: string, body: operations["updateSessionConfig"]["requestBody"]["content"]["application/json"], options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "PATCH", path: `/api/sessions/${segment("id", id)}/config`, security: "key", body }, options);
   }
 
@@ -274,46 +274,46 @@ export class Client {
    */
   getSessionDiff(id: string, options: CallOptions & Query<"getSessionDiff"> & { format: "patch" }): Promise<string>;
   getSessionDiff(id: string, options?: CallOptions & Query<"getSessionDiff">): Promise<Api.ChangeList>;
-  getSessionDiff(id: string, options: CallOptions & Query<"getSessionDiff"> = {}): Promise<string> | Promise<Api.ChangeList> {
+  async getSessionDiff(id: string, options: CallOptions & Query<"getSessionDiff"> = {}): Promise<string | Api.ChangeList> {
     const request = { method: "GET", path: `/api/sessions/${segment("id", id)}/diff`, security: "key", query: { "format": options.format } } as const;
     return options.format === "patch" ? this.#http.text(request, options) : this.#http.json<Api.ChangeList>(request, options);
   }
 
   /** Removes changes from the workspace. */
-  discardChanges(id: string, body: Api.ChangePaths, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async discardChanges(id: string, body: Api.ChangePaths, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/discard`, security: "key", body }, options);
   }
 
   /** Lists the stored events of a session. */
-  listSessionEvents(id: string, options: CallOptions & Query<"listSessionEvents"> = {}): Promise<Api.SessionEventList> {
+  async listSessionEvents(id: string, options: CallOptions & Query<"listSessionEvents"> = {}): Promise<Api.SessionEventList> {
     return this.#http.json<Api.SessionEventList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/events`, security: "key", query: { "limit": options.limit, "after": options.after, "type": options.type } }, options);
   }
 
   /** Runs a shell command in the sandbox, concurrently with the agent. */
-  exec(id: string, body: Api.ExecRequest, options: CallOptions = {}): Promise<Api.ExecResponse> {
+  async exec(id: string, body: Api.ExecRequest, options: CallOptions = {}): Promise<Api.ExecResponse> {
     return this.#http.json<Api.ExecResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/exec`, security: "key", body }, options);
   }
 
   /** Lists the files of the workspace of a session. */
-  getSessionFiles(id: string, options: CallOptions & Query<"getSessionFiles"> = {}): Promise<Api.SessionFileList> {
+  async getSessionFiles(id: string, options: CallOptions & Query<"getSessionFiles"> = {}): Promise<Api.SessionFileList> {
     return this.#http.json<Api.SessionFileList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/files`, security: "key", query: { "includeHidden": options.includeHidden } }, options);
   }
 
   /** Writes files into the workspace, each with a result of its own. */
-  writeSessionFiles(id: string, body: Api.WriteFilesRequest, options: CallOptions = {}): Promise<Api.WriteResults> {
+  async writeSessionFiles(id: string, body: Api.WriteFilesRequest, options: CallOptions = {}): Promise<Api.WriteResults> {
     return this.#http.json<Api.WriteResults>({ method: "POST", path: `/api/sessions/${segment("id", id)}/files`, security: "key", body }, options);
   }
 
   /** Returns a file of the workspace. */
   getSessionFile(id: string, path: string, options: CallOptions & Query<"getSessionFile"> & { format: "json" }): Promise<Api.SessionFile>;
   getSessionFile(id: string, path: string, options?: CallOptions & Query<"getSessionFile">): Promise<Uint8Array>;
-  getSessionFile(id: string, path: string, options: CallOptions & Query<"getSessionFile"> = {}): Promise<Api.SessionFile> | Promise<Uint8Array> {
+  async getSessionFile(id: string, path: string, options: CallOptions & Query<"getSessionFile"> = {}): Promise<Api.SessionFile | Uint8Array> {
     const request = { method: "GET", path: `/api/sessions/${segment("id", id)}/files/${filePath("path", path)}`, security: "key", query: { "format": options.format } } as const;
     return options.format === "json" ? this.#http.json<Api.SessionFile>(request, options) : this.#http.bytes(request, options);
   }
 
   /** Deletes a file of the workspace. */
-  deleteSessionFile(id: string, path: string, options: CallOptions = {}): Promise<Api.DeletedSessionFile> {
+  async deleteSessionFile(id: string, path: string, options: CallOptions = {}): Promise<Api.DeletedSessionFile> {
     return this.#http.json<Api.DeletedSessionFile>({ method: "DELETE", path: `/api/sessions/${segment("id", id)}/files/${filePath("path", path)}`, security: "key" }, options);
   }
 
@@ -322,7 +322,7 @@ export class Client {
    *
    * The new session is paused, and has the messages, the workspace and the conversation of the other.
    */
-  forkSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async forkSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/fork`, security: "key" }, options);
   }
 
@@ -331,7 +331,7 @@ export class Client {
    *
    * It is not an error if no turn is running.
    */
-  interruptSession(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async interruptSession(id: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/interrupt`, security: "key" }, options);
   }
 
@@ -340,12 +340,12 @@ export class Client {
    *
    * It has the standard error of the agent, and warnings of saggar.
    */
-  getSessionLogs(id: string, options: CallOptions & Query<"getSessionLogs"> = {}): Promise<Api.SessionLogs> {
+  async getSessionLogs(id: string, options: CallOptions & Query<"getSessionLogs"> = {}): Promise<Api.SessionLogs> {
     return this.#http.json<Api.SessionLogs>({ method: "GET", path: `/api/sessions/${segment("id", id)}/logs`, security: "key", query: { "after": options.after } }, options);
   }
 
   /** Lists the messages of a session. */
-  listMessages(id: string, options: CallOptions & Query<"listMessages"> = {}): Promise<Api.MessageList> {
+  async listMessages(id: string, options: CallOptions & Query<"listMessages"> = {}): Promise<Api.MessageList> {
     return this.#http.json<Api.MessageList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/messages`, security: "key", query: { "limit": options.limit, "after": options.after } }, options);
   }
 
@@ -365,12 +365,12 @@ export class Client {
    * If saggar cannot freeze them, the sandbox is shut down, and resume starts a new one with the same workspace and
    * conversation.
    */
-  pauseSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async pauseSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/pause`, security: "key" }, options);
   }
 
   /** Lists the open permission requests of a session. */
-  listPermissions(id: string, options: CallOptions = {}): Promise<Api.PermissionList> {
+  async listPermissions(id: string, options: CallOptions = {}): Promise<Api.PermissionList> {
     return this.#http.json<Api.PermissionList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/permissions`, security: "key" }, options);
   }
 
@@ -379,27 +379,27 @@ export class Client {
    *
    * The first answer counts.
    */
-  answerPermission(id: string, permission: string, body: Api.AnswerPermissionRequest, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async answerPermission(id: string, permission: string, body: Api.AnswerPermissionRequest, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/permissions/${segment("permission", permission)}`, security: "key", body }, options);
   }
 
   /** Thaws a session, or starts it in a new sandbox. */
-  resumeSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async resumeSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/resume`, security: "key" }, options);
   }
 
   /** Lists the snapshots of a session. */
-  listSnapshots(id: string, options: CallOptions = {}): Promise<Api.SnapshotList> {
+  async listSnapshots(id: string, options: CallOptions = {}): Promise<Api.SnapshotList> {
     return this.#http.json<Api.SnapshotList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/snapshots`, security: "key" }, options);
   }
 
   /** Takes a snapshot of a session. */
-  createSnapshot(id: string, options: CallOptions = {}): Promise<Api.SnapshotResponse> {
+  async createSnapshot(id: string, options: CallOptions = {}): Promise<Api.SnapshotResponse> {
     return this.#http.json<Api.SnapshotResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/snapshots`, security: "key" }, options);
   }
 
   /** Deletes a snapshot. */
-  deleteSnapshot(id: string, name: string, options: CallOptions = {}): Promise<Api.Confirmation> {
+  async deleteSnapshot(id: string, name: string, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "DELETE", path: `/api/sessions/${segment("id", id)}/snapshots/${segment("name", name)}`, security: "key" }, options);
   }
 
@@ -408,7 +408,7 @@ export class Client {
    *
    * The session can be resumed.
    */
-  stopSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
+  async stopSession(id: string, options: CallOptions = {}): Promise<Api.SessionResponse> {
     return this.#http.json<Api.SessionResponse>({ method: "POST", path: `/api/sessions/${segment("id", id)}/stop`, security: "key" }, options);
   }
 
@@ -427,7 +427,7 @@ export class Client {
    *
    * Files that are not listed, files of variables (`.env`), and files of more than 100 MiB are left out.
    */
-  downloadWorkspace(id: string, options: CallOptions = {}): Promise<Uint8Array> {
+  async downloadWorkspace(id: string, options: CallOptions = {}): Promise<Uint8Array> {
     return this.#http.bytes({ method: "GET", path: `/api/sessions/${segment("id", id)}/workspace`, security: "key" }, options);
   }
 
@@ -436,27 +436,27 @@ export class Client {
    *
    * Other files stay.
    */
-  uploadWorkspace(id: string, body: Api.UploadWorkspaceRequest, options: CallOptions = {}): Promise<Api.RestoredWorkspace> {
+  async uploadWorkspace(id: string, body: Api.UploadWorkspaceRequest, options: CallOptions = {}): Promise<Api.RestoredWorkspace> {
     return this.#http.json<Api.RestoredWorkspace>({ method: "POST", path: `/api/sessions/${segment("id", id)}/workspace`, security: "key", body }, options);
   }
 
   /** Lists usage events, the newest first. */
-  listUsageEvents(options: CallOptions & Query<"listUsageEvents"> = {}): Promise<Api.UsageEventList> {
+  async listUsageEvents(options: CallOptions & Query<"listUsageEvents"> = {}): Promise<Api.UsageEventList> {
     return this.#http.json<Api.UsageEventList>({ method: "GET", path: "/api/usage", security: "key", query: { "sessionId": options.sessionId, "agentName": options.agentName, "after": options.after, "before": options.before, "limit": options.limit } }, options);
   }
 
   /** Returns the sums of usage events. */
-  getUsageStats(options: CallOptions & Query<"getUsageStats"> = {}): Promise<Api.UsageStatsResponse> {
+  async getUsageStats(options: CallOptions & Query<"getUsageStats"> = {}): Promise<Api.UsageStatsResponse> {
     return this.#http.json<Api.UsageStatsResponse>({ method: "GET", path: "/api/usage/stats", security: "key", query: { "sessionId": options.sessionId, "agentName": options.agentName, "after": options.after, "before": options.before } }, options);
   }
 
   /** Returns this document as a page for people. */
-  getDocumentPage(options: CallOptions = {}): Promise<string> {
+  async getDocumentPage(options: CallOptions = {}): Promise<string> {
     return this.#http.text({ method: "GET", path: "/docs", security: "none" }, options);
   }
 
   /** Returns this document. */
-  getDocumentOfAsh(options: CallOptions = {}): Promise<operations["getDocumentOfAsh"]["responses"][200]["content"]["application/json"]> {
+  async getDocumentOfAsh(options: CallOptions = {}): Promise<operations["getDocumentOfAsh"]["responses"][200]["content"]["application/json"]> {
     return this.#http.json<operations["getDocumentOfAsh"]["responses"][200]["content"]["application/json"]>({ method: "GET", path: "/docs/json", security: "none" }, options);
   }
 
@@ -465,7 +465,7 @@ export class Client {
    *
    * It requires no key and shows no data of a tenant.
    */
-  health(options: CallOptions = {}): Promise<Api.Health> {
+  async health(options: CallOptions = {}): Promise<Api.Health> {
     return this.#http.json<Api.Health>({ method: "GET", path: "/health", security: "none" }, options);
   }
 
@@ -474,12 +474,12 @@ export class Client {
    *
    * They contain no data of a tenant.
    */
-  getMetrics(options: CallOptions = {}): Promise<string> {
+  async getMetrics(options: CallOptions = {}): Promise<string> {
     return this.#http.text({ method: "GET", path: "/metrics", security: "key" }, options);
   }
 
   /** Returns this document. */
-  getDocument(options: CallOptions = {}): Promise<operations["getDocument"]["responses"][200]["content"]["application/json"]> {
+  async getDocument(options: CallOptions = {}): Promise<operations["getDocument"]["responses"][200]["content"]["application/json"]> {
     return this.#http.json<operations["getDocument"]["responses"][200]["content"]["application/json"]>({ method: "GET", path: "/openapi.json", security: "none" }, options);
   }
 }
