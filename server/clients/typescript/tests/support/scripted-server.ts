@@ -15,18 +15,13 @@ export type Answer = (socket: Socket, request: ReceivedRequest) => void;
 
 export class ScriptedServer {
   readonly requests: ReceivedRequest[] = [];
-  /** Number of connections that are open. */
+  /** Number of open connections with a request: `fetch` of Node.js opens others ahead. */
   open = 0;
   readonly #server: Server;
   #waiting: (() => void)[] = [];
 
   private constructor(answers: Answer[]) {
     this.#server = createServer((socket) => {
-      this.open += 1;
-      socket.on("close", () => {
-        this.open -= 1;
-        this.#waiting.splice(0).forEach((wake) => wake());
-      });
       socket.on("error", () => {});
       let text = "";
       socket.on("data", (data) => {
@@ -35,6 +30,11 @@ export class ScriptedServer {
         if (request === undefined) return;
         text = "";
         this.requests.push(request);
+        this.open += 1;
+        socket.on("close", () => {
+          this.open -= 1;
+          this.#waiting.splice(0).forEach((wake) => wake());
+        });
         const answer = answers.shift();
         if (answer === undefined) socket.destroy();
         else answer(socket, request);
