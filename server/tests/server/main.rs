@@ -33,5 +33,6 @@ mod restart;
 mod sessions;
 mod stream;
 mod support;
+mod typescript_client;
 mod usage;
 mod warm_pool;
