@@ -74,7 +74,8 @@ function parameterOf(at: string, parameter: Json): Parameter {
 function securityOf(at: string, security: Json[]): string {
   const names = security.length === 1 ? Object.keys(security[0] ?? {}) : ["?"];
   if (names.length === 0) return "none";
-  return (names.length === 1 && SECURITY[names[0] ?? ""]) || fail(at, `has an unknown security: ${JSON.stringify(security)}`);
+  const option = names.length === 1 ? SECURITY[names[0] ?? ""] : undefined;
+  return option ?? fail(at, `has an unknown security: ${JSON.stringify(security)}`);
 }
 
 function bodyOf(at: string, id: string, body: Json | undefined): string | undefined {
@@ -89,13 +90,14 @@ function bodyOf(at: string, id: string, body: Json | undefined): string | undefi
 function responsesOf(at: string, id: string, responses: Json): Map<string, string> {
   const successes = Object.keys(responses).filter((status) => !/^[45]\d\d$/.test(status));
   const [status] = successes;
-  if (successes.length !== 1 || !/^2\d\d$/.test(status ?? "")) fail(at, `has other responses than one of 2xx: ${successes}`);
+  const isKnown = successes.length === 1 && /^2\d\d$/.test(status ?? "");
+  if (!isKnown) fail(at, `has other responses than one of 2xx: ${successes}`);
   const response: Json = responses[status ?? ""];
   checkKeys(at, response, ["description", "content"]);
   const contents = Object.entries<Json>(response["content"] ?? fail(at, "has a response without a media type"));
   return new Map(contents.map(([media, { schema }]) => {
     const inline = `operations[${JSON.stringify(id)}]["responses"][${status}]["content"][${JSON.stringify(media)}]`;
-    return [media, referenced(schema) ?? inline];
+    return [media, referenced(schema ?? fail(at, `has no schema for ${media}`)) ?? inline];
   }));
 }
 

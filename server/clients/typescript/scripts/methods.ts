@@ -102,7 +102,8 @@ function result(operation: Operation): [string[], string] {
     return [[type], `return ${call.replace("request", sent)};`];
   }
   const format = FORMATS[id] ?? fail(id, "has several media types and is not in FORMATS");
-  if ([format.media, format.otherwise].sort().join() !== medias.sort().join()) fail(id, `has other media types: ${medias}`);
+  const isKnown = [format.media, format.otherwise].sort().join() === medias.sort().join();
+  if (!isKnown) fail(id, `has other media types: ${medias}`);
   const [selected, other] = [read(format.media), read(format.otherwise)];
   const choice = `options.format === ${JSON.stringify(format.value)} ? ${selected[1]} : ${other[1]}`;
   return [[selected[0], other[0]], `const request = ${sent} as const;\n    return ${choice};`];

@@ -19,7 +19,7 @@ export class Retries {
     this.#failures = 0;
   }
 
-  /** Waits until the next attempt, or throws the error if there is none. A request that `isRepeatable` can be sent twice. */
+  /** Waits until the next attempt, or throws the error if there is none. `isRepeatable`: it may arrive twice. */
   async wait(error: unknown, isRepeatable: boolean, signal: AbortSignal | undefined): Promise<void> {
     this.#failures += 1;
     const delay = this.#delay(error, isRepeatable);

@@ -12,8 +12,8 @@ import type { StreamEvent } from "./stream-event.js";
 export type EventStream = AsyncGenerator<StreamEvent, void, undefined>;
 
 /**
- * Sends a message, and returns the events of its turn. If the connection is lost before the end of the turn, the request
- * is sent again with the same key: the server then sends the turn from its beginning.
+ * Sends a message, and returns the events of its turn. If the connection is lost before the end of the turn, the
+ * request is sent again with the same key: the server then sends the turn from its beginning.
  */
 export async function* streamTurn(http: Http, request: ApiRequest, options: CallOptions): EventStream {
   const key = request.headers?.["idempotency-key"] ?? randomKey();
@@ -44,9 +44,9 @@ export async function* streamTurn(http: Http, request: ApiRequest, options: Call
 /**
  * Returns the events of a session, and continues after the last one when the connection is lost.
  *
- * The server ends the response without an error in two cases: the session has no sandbox, so that all stored events have
- * been sent, or the server exits. In the first case a second response has nothing new, ends at once, and the session is
- * not active.
+ * The server ends the response without an error in two cases: the session has no sandbox, so that all stored events
+ * have been sent, or the server exits. In the first case a second response has nothing new, ends at once, and the
+ * session is not active.
  */
 export async function* streamSession(http: Http, request: ApiRequest, options: CallOptions): EventStream {
   const { "last-event-id": header, ...headers } = request.headers ?? {};

@@ -27,7 +27,7 @@ const TABLE: [string, string, unknown[]][] = [
   ["LF", "id: 1\nevent: a\ndata: 2\n\n", [event(1, "a", 2)]],
   ["CR LF", "id: 1\r\nevent: a\r\ndata: 2\r\n\r\n", [event(1, "a", 2)]],
   ["CR", "id: 1\revent: a\rdata: 2\r\r", [event(1, "a", 2)]],
-  ["mixed ends of lines", "id: 1\r\nevent: a\rdata: 2\n\r\nid: 3\ndata: 4\r\n\n", [event(1, "a", 2), event(3, "message", 4)]],
+  ["mixed", "id: 1\r\nevent: a\rdata: 2\n\r\nid: 3\ndata: 4\r\n\n", [event(1, "a", 2), event(3, "message", 4)]],
   ["byte order mark", "\ufeffid: 1\ndata: 2\n\n", [event(1, "message", 2)]],
   ["several lines of data", "id: 1\ndata: [1,\ndata: 2]\ndata:\n\n", [event(1, "message", [1, 2])]],
   ["no space after the colon", "id:1\nevent:a\ndata:2\n\n", [event(1, "a", 2)]],

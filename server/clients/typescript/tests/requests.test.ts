@@ -11,8 +11,15 @@ const busy = (seconds?: string) =>
   json(503, { error: "capacity reached", statusCode: 503 }, seconds === undefined ? "" : `retry-after: ${seconds}\r\n`);
 
 test("request has the parts of its operation", async () => {
-  const answers = [list, json(201, { session: { id: "x" } }), json(200, { ok: true }), json(200, "{}"), json(200, "bytes"),
-    json(200, { path: "a" }), json(200, { deleted: true })];
+  const answers = [
+    list,
+    json(201, { session: { id: "x" } }),
+    json(200, { ok: true }),
+    json(200, "{}"),
+    json(200, "bytes"),
+    json(200, { path: "a" }),
+    json(200, { deleted: true }),
+  ];
   await withServer(answers, { internalSecret: "s3cret" }, async (client, server) => {
     assert.deepEqual(await client.listSessions({ agent: "ä b&c", limit: 5 }), { sessions: [], total: 0 });
     const unknown = { agent: "hello", later: { field: 1 } };
@@ -55,7 +62,8 @@ test("lost request is repeated only if it is safe", async () => {
     assert.equal(server.requests.length, 4);
   });
   await withServer([cut, cut, list], { attempts: 2 }, async (client, server) => {
-    await assert.rejects(client.listSessions(), { name: "ConnectionError", failure: "lost", message: /^GET \/api\/sessions: / });
+    const expected = { name: "ConnectionError", failure: "lost", message: /^GET \/api\/sessions: / };
+    await assert.rejects(client.listSessions(), expected);
     assert.equal(server.requests.length, 2);
   });
   for (const call of [
@@ -169,6 +177,7 @@ test("invalid options are refused", () => {
     { baseUrl, internalSecret: "ash secret" }, { baseUrl, timeout: 0 }, { baseUrl, attempts: Number.NaN },
     { baseUrl, idleTimeout: -1 },
   ]) {
-    assert.throws(() => new Client(options), (error: Error) => !error.message.includes("secret"), JSON.stringify(options));
+    const isClean = (error: Error) => !error.message.includes("secret");
+    assert.throws(() => new Client(options), isClean, JSON.stringify(options));
   }
 });

@@ -26,5 +26,5 @@ test("client and errors contain no key", async () => {
   await assert.rejects(unreachable.listAgents(), isClean);
   await assert.rejects(collect(unreachable.streamSession(SESSION)), isClean);
   const none = new Client({ baseUrl: "http://127.0.0.1:1" });
-  await assert.rejects(none.listAgents(), { name: "TypeError", message: "this method needs the option key of the client" });
+  await assert.rejects(none.listAgents(), { message: "this method needs the option key of the client" });
 });

@@ -19,9 +19,9 @@ let baseUrl = "";
 
 before(async () => {
   const subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+  const kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
   const files = ["-keyout", key, "-out", certificate];
-  execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-    ...subject, ...files], { stdio: "ignore" });
+  execFileSync("openssl", ["req", "-x509", ...kind, ...subject, ...files], { stdio: "ignore" });
   const options = { cert: readFileSync(certificate), key: readFileSync(key) };
   const server = createServer(options, (_, response) => {
     response.setHeader("content-type", "application/json");
@@ -36,11 +36,13 @@ after(() => rmSync(folder, { recursive: true }));
 
 test("unknown authority is refused", async () => {
   const client = new Client({ baseUrl, attempts: 1 });
-  await assert.rejects(client.health(), (error: Error) => error instanceof ConnectionError && /self-signed/.test(error.message));
+  const isExpected = (error: Error) => error instanceof ConnectionError && /self-signed/.test(error.message);
+  await assert.rejects(client.health(), isExpected);
 });
 
 test("authority of a dispatcher is accepted", async () => {
-  const dispatcher = new Agent({ connect: { ca: readFileSync(certificate), timeout: 3_000 }, headersTimeout: 0, bodyTimeout: 0 });
+  const connect = { ca: readFileSync(certificate), timeout: 10_000 };
+  const dispatcher = new Agent({ connect, headersTimeout: 0, bodyTimeout: 0 });
   const ownFetch = ((url: string, init: object) => undiciFetch(url, { ...init, dispatcher })) as unknown as Fetch;
   assert.equal((await new Client({ baseUrl, fetch: ownFetch }).health()).status, "ok");
   await dispatcher.close();

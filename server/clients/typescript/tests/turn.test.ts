@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { collect, SESSION, withServer } from "./support/clients.js";
-import { chunk, cut, cutStream, frame, json, openStream, silence, stream, STREAM_HEAD } from "./support/scripted-server.js";
+import {
+  chunk, cut, cutStream, frame, json, openStream, silence, stream, STREAM_HEAD,
+} from "./support/scripted-server.js";
 
 const START = frame(2999, "session_start", {});
 const TURN = [
@@ -58,10 +60,11 @@ test("stream that the server ends before its turn is repeated", async () => {
 test("error ends a turn, with and without done", async () => {
   const error = frame(3999, "error", { error: "failed" });
   const done = frame(3999, "done", { sessionId: SESSION });
+  const beforeDone = Buffer.byteLength(STREAM_HEAD + chunk(START) + chunk(error));
   for (const [answer, events] of [
     [stream(START, error), ["session_start", "error"]],
     [stream(START, error, done), ["session_start", "error", "done"]],
-    [cutStream(Buffer.byteLength(STREAM_HEAD + chunk(START) + chunk(error)), START, error, done), ["session_start", "error"]],
+    [cutStream(beforeDone, START, error, done), ["session_start", "error"]],
   ] as const) {
     await withServer([answer], {}, async (client, server) => {
       const found = await collect(client.sendMessage(SESSION, body));
@@ -111,14 +114,16 @@ test("signal ends a stream at once", async () => {
     await server.closed();
   });
   await withServer([], {}, async (client, server) => {
-    await assert.rejects(collect(client.sendMessage(SESSION, body, { signal: controller.signal })), { message: "enough" });
+    const events = client.sendMessage(SESSION, body, { signal: controller.signal });
+    await assert.rejects(collect(events), { message: "enough" });
     assert.equal(server.requests.length, 0);
   });
 });
 
 test("error response ends a turn", async () => {
   await withServer([json(400, { error: "Session is paused", statusCode: 400 })], {}, async (client, server) => {
-    await assert.rejects(collect(client.sendMessage(SESSION, body)), { name: "ApiError", status: 400, message: "Session is paused" });
+    const expected = { name: "ApiError", status: 400, message: "Session is paused" };
+    await assert.rejects(collect(client.sendMessage(SESSION, body)), expected);
     assert.equal(server.requests.length, 1);
   });
   await withServer([json(200, {})], {}, async (client, server) => {

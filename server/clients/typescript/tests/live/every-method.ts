@@ -1,9 +1,9 @@
 /**
  * Calls every method of the client against a real server, and prints a line for each.
  *
- * Arguments: the port of the server, an API key, the secret of the internal routes, the folder of the demo agent, and the
- * OpenAPI document. When it prints `restart`, the server is to be killed and started again, and its new port to be written
- * to standard input.
+ * Arguments: the port of the server, an API key, the secret of the internal routes, the folder of the demo agent, and
+ * the OpenAPI document. When it prints `restart`, the server is to be killed and started again, and its new port to be
+ * written to standard input.
  */
 
 import { createInterface } from "node:readline";

@@ -29,7 +29,8 @@ export async function files(context: Context): Promise<void> {
   assert.deepEqual(output, { exitCode: 3, stdout: "out\n", stderr: "err\n" });
   const written = await client.writeSessionFiles(id, { files: [{ path: "a b/ü.txt", content: base64("one") }] });
   assert.equal(written.files[0]?.written, true);
-  assert.ok((await client.getSessionFiles(id, { includeHidden: false })).files.some(({ path }) => path === "a b/ü.txt"));
+  const listed = (await client.getSessionFiles(id, { includeHidden: false })).files;
+  assert.ok(listed.some(({ path }) => path === "a b/ü.txt"));
   assert.equal(text(await client.getSessionFile(id, "a b/ü.txt")), "one");
   assert.equal((await client.getSessionFile(id, "a b/ü.txt", { format: "json" })).content, "one");
   const archive = await client.downloadWorkspace(id);
