@@ -50,11 +50,7 @@ fn copy_folder(from: &Path, to: &Path) {
 fn node(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("node").args(arguments).current_dir(folder).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{arguments:?}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
     text
 }
 
@@ -119,7 +115,10 @@ fn call_every_method(copy: &Path, document: &str) {
         text.push('\n');
     }
     assert!(script.wait().unwrap().success(), "{text}");
-    assert!(restarts == 1 && text.contains("passed cutTurn\n") && text.contains("passed permission\n"), "{text}");
+    assert!(
+        restarts == 1 && text.contains("passed cutTurn\n") && text.contains("passed permission\n"),
+        "{text}"
+    );
 }
 
 #[test]

