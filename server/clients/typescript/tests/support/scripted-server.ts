@@ -18,10 +18,13 @@ export class ScriptedServer {
   /** Number of open connections with a request: `fetch` of Node.js opens others ahead. */
   open = 0;
   readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
   #waiting: (() => void)[] = [];
 
   private constructor(answers: Answer[]) {
     this.#server = createServer((socket) => {
+      this.#sockets.add(socket);
+      socket.on("close", () => this.#sockets.delete(socket));
       socket.on("error", () => {});
       let text = "";
       socket.on("data", (data) => {
@@ -60,6 +63,7 @@ export class ScriptedServer {
 
   stop(): void {
     this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
   }
 }
 
