@@ -36,5 +36,6 @@ mod sessions;
 mod stream;
 mod support;
 mod tls;
+mod typescript_client;
 mod usage;
 mod warm_pool;
