@@ -76,7 +76,8 @@ manual() {
 
 # Debug builds of the gate. Clippy is the compiler of our crates: it lints what it builds, while `cargo clippy` checks all
 # dependencies a second time, for minutes. Releases are of rustc.
-debug_cargo() { RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ cargo "$@"; }
+linting=(env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__)
+debug_cargo() { "${linting[@]}" cargo "$@"; }
 
 # All that later stages test with: of each profile once, with all lints.
 build() {
@@ -145,6 +146,11 @@ tests_as_user() {
     return "$status"
 }
 
+# What is the same for both callers, the stage of root has alone: the page in a browser, our clients, the API on
+# PostgreSQL; and of the unit tests the longest that only compute.
+same_for_both="page_in_chromium:: typescript_client:: own_python_client:: tests_of_the_api_pass_on cipher::tests::
+    plan::container::seccomp:: seccomp::tests::properties:: git_index::tests:: tests::hostile:: core::tests:: tests::random::"
+
 # The ordinary user runs the test binaries themselves, and needs no Rust for that. It gets a copy of the tree that it owns,
 # at the tree's own path (.ci/as-user). Tests that need root skip there, and ran in another stage; any other skip is a
 # failure. An argument is the kind of tests: `unit`, or all.
@@ -175,8 +181,7 @@ as_user() {
     chown -R "$user:" "$place"
     skips=$top/target/skips
     while read -r binary; do
-        # What is the same for both callers, the stage of root has: the page in a browser, and the API on PostgreSQL.
-        SAGGAR_TEST_SKIPS=$skips .ci/as-user "$place" env "SAGGAR_CI_SKIP=page_in_chromium:: tests_of_the_api_pass_on" \
+        SAGGAR_TEST_SKIPS=$skips .ci/as-user "$place" env "SAGGAR_CI_SKIP=$same_for_both" \
             .ci/run-tests "$binary" </dev/null || status=1
     done <"$place/binaries"
     : >"$logs/skips-user"
@@ -239,13 +244,13 @@ run_guests() {
     build </dev/null
     # shellcheck disable=SC2016 # expanded by the inner shell
     xargs -P 2 -d '\n' -I {} bash -c '
-        said=$(tests/vm/run --env "SAGGAR_TEST_BINARY=$SAGGAR_TEST_BINARY" $1 2>&1) && status=0 || status=1
+        said=$(CARGO="$2 cargo" tests/vm/run --env "SAGGAR_TEST_BINARY=$SAGGAR_TEST_BINARY" $1 2>&1) && status=0 || status=1
         exec 9>"$0/guest-lock"
         flock 9
         echo "$said"
         echo "== guest $1 took $SECONDS s"
         exit "$status"
-    ' "$logs" {}
+    ' "$logs" {} "${linting[*]}"
 }
 
 # These tests have the cgroup of the run to themselves. The modules by name: `cgroup::` is in other names, too.

@@ -171,6 +171,10 @@ impl Connection {
         query: &Query<'_>,
         header: Option<(&str, &str)>,
     ) -> Outcome<Request<()>> {
+        // What some proxies resolve, so that another operation would be called.
+        if let Some(segment) = path.iter().find(|segment| ["", ".", ".."].contains(segment)) {
+            return Err(RequestFailure::Name((*segment).to_owned()));
+        }
         let mut url = self.address.as_str().to_owned();
         for segment in path {
             url.push('/');

@@ -231,6 +231,7 @@ impl<'a> EventStream<'a> {
         match failure {
             RequestFailure::Connection(_) => self.has_connected || !failure.is_unreachable(),
             RequestFailure::Response(response) => response.is_temporary(),
+            RequestFailure::Name(_) => false,
         }
     }
 }

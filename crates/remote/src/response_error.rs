@@ -14,6 +14,8 @@ pub(crate) enum RequestFailure {
     Connection(ureq::Error),
     /// The server has refused the request.
     Response(ErrorResponse),
+    /// A name or an id that no address can contain; nothing was sent.
+    Name(String),
 }
 
 /// A response that is an error.
@@ -30,7 +32,7 @@ impl ErrorResponse {
     pub(crate) fn new(status: u16, body: &[u8], retry_after: Option<u64>) -> Self {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let told = body["message"].as_str().or_else(|| body["error"].as_str());
-        let message = told.map_or_else(|| format!("HTTP status {status}"), |told| text::summary(told));
+        let message = told.map_or_else(|| format!("HTTP status {status}"), text::summary);
         ErrorResponse { status, message, retry_after }
     }
 
@@ -56,7 +58,7 @@ impl RequestFailure {
                 );
                 is_early || is_of_tls(error)
             }
-            RequestFailure::Response(_) => false,
+            RequestFailure::Response(_) | RequestFailure::Name(_) => false,
         }
     }
 
@@ -64,7 +66,7 @@ impl RequestFailure {
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             RequestFailure::Response(response) => Duration::from_secs(response.retry_after.unwrap_or(0)),
-            RequestFailure::Connection(_) => Duration::ZERO,
+            RequestFailure::Connection(_) | RequestFailure::Name(_) => Duration::ZERO,
         }
     }
 
@@ -72,6 +74,9 @@ impl RequestFailure {
     pub(crate) fn into_error(self, address: &ServerAddress) -> Error {
         match self {
             RequestFailure::Response(response) => response.into_error(),
+            RequestFailure::Name(name) => {
+                Error::new(Code::Usage, format!("invalid name or path component {name:?}"))
+            }
             RequestFailure::Connection(error) => {
                 let hint = match is_of_tls(&error) {
                     true => "--ca-file names the certificates of an authority that this host does not trust",

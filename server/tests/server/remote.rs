@@ -173,6 +173,9 @@ fn agent_is_deployed_and_used() {
     assert!(written.status.success(), "{written:?}");
     assert_eq!(user.run(&["files", "read", &id, "d/ü b.txt"]), "content\n");
     assert!(user.run(&["files", "list", &id]).contains("d/ü b.txt"));
+    for name in ["..", "d/../x", "/x", ""] {
+        assert!(user.refused(&["files", "remove", &id, name], 2).contains("path component"));
+    }
     assert!(user.run(&["session", "diff", &id]).contains("A d/ü b.txt"));
     assert!(user.run(&["session", "diff", "--patch", &id]).contains("+content"));
     user.run(&["files", "remove", &id, "d/ü b.txt"]);

@@ -118,11 +118,11 @@ impl TurnOutput<'_> {
             return Ok(());
         }
         let allowed = ask_user(&json!({ "tool_name": tool, "input": request["input"] }));
-        match permissions::answer(self.server, self.session, id, allowed) {
+        if let Err(error) = permissions::answer(self.server, self.session, id, allowed) {
             // Another client was faster, or it has timed out.
-            Err(error) => Ok(log::warn!("{error}")),
-            Ok(()) => Ok(()),
+            log::warn!("{error}");
         }
+        Ok(())
     }
 }
 
