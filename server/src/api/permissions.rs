@@ -85,7 +85,12 @@ pub(super) async fn list(
         return Ok(Json(PermissionList { permissions: Vec::new() }));
     }
     let running = find_sandbox(&app, &session).await?;
-    let open = list_permissions(&running.control).await.map_err(|error| failed(&error))?;
+    let open = match list_permissions(&running.control).await {
+        Ok(open) => open,
+        // Its requests have ended with it.
+        Err(_) if running.has_exited().await => Vec::new(),
+        Err(error) => return Err(failed(&error)),
+    };
     open.iter().for_each(|request| running.permissions().announce(&request.id));
     Ok(Json(PermissionList { permissions: open.iter().map(PermissionObject::from).collect() }))
 }

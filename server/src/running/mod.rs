@@ -18,8 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
+use tokio::time::timeout;
 use tracing::{info, warn};
 use uuid::Uuid;
+
+/// The time between the end of a sandbox's sockets and its exit, at most.
+const EXIT_TIME: Duration = Duration::from_secs(5);
 
 /// A session with a running sandbox.
 #[derive(Debug)]
@@ -130,6 +134,12 @@ impl RunningSession {
     pub async fn wait_until_finished(&self) {
         let mut progress = self.progress.subscribe();
         let _ = progress.wait_for(|progress| progress.finished).await;
+    }
+
+    /// Whether the sandbox has exited, or does so now. Ask it after a call of the sandbox has failed: at its exit, its
+    /// sockets are gone before the recorder has returned.
+    pub async fn has_exited(&self) -> bool {
+        timeout(EXIT_TIME, self.wait_until_finished()).await.is_ok()
     }
 
     fn set_recorded(&self, number: u64) {

@@ -1,6 +1,6 @@
 //! Status codes and shapes of error responses.
 
-use crate::support::{Server, deploy_body};
+use crate::support::Server;
 use serde_json::{Value, json};
 
 const SESSION: &str = "/api/sessions/7c3ef3b8-98b8-4f5b-a3f9-4e0d6a2f2b11";
@@ -145,8 +145,7 @@ fn unknown_session_returns_404() {
 fn oversized_body_returns_413() {
     let server = Server::start();
     let client = server.client();
-    let mut body = deploy_body("hello");
-    body["description"] = json!("x".repeat(1 << 20));
-    let response = client.post("/api/agents", &body).expect(413);
+    let body = json!({ "agent": "hello", "systemPrompt": "x".repeat(1 << 20) });
+    let response = client.post("/api/sessions", &body).expect(413);
     assert_eq!(response, json!({ "error": "Request body is too large", "statusCode": 413 }));
 }

@@ -89,6 +89,27 @@ fn agent_cannot_forge_a_request() {
 }
 
 #[test]
+fn requests_can_be_listed_while_the_sandbox_ends() {
+    let server = Server::start();
+    let session = server.create_session();
+    let path = format!("/api/sessions/{session}/permissions");
+    for _ in 0..5 {
+        let client = server.client();
+        client.post(&format!("/api/sessions/{session}/resume"), &json!({})).expect(200);
+        let (listing, path) = (server.client(), path.clone());
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let lists = std::thread::spawn(move || {
+            while end.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                assert_eq!(listing.get(&path).expect(200), json!({ "permissions": [] }));
+            }
+        });
+        client.post(&format!("/api/sessions/{session}/stop"), &json!({})).expect(200);
+        drop(ended);
+        lists.join().unwrap();
+    }
+}
+
+#[test]
 fn request_is_open_after_a_restart_of_the_server() {
     let mut server = Server::start();
     let session = server.create_session();
