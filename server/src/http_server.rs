@@ -71,7 +71,7 @@ pub async fn serve(
     let permits = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     // A connection is watched after its handshake: the shutdown does not wait for a silent client.
-    let (handshake_done, mut encrypted) = mpsc::channel(1);
+    let (handshake_done, mut handshakes) = mpsc::channel(1);
     let accept_all = async {
         loop {
             tokio::select! {
@@ -79,7 +79,7 @@ pub async fn serve(
                     Some(tls) => spawn_handshake(tls.clone(), accepted, limits.head_timeout, handshake_done.clone()),
                     None => spawn_connection(accepted, router.clone(), limits.head_timeout, &graceful),
                 },
-                Some(accepted) = encrypted.recv() => {
+                Some(accepted) = handshakes.recv() => {
                     spawn_connection(accepted, router.clone(), limits.head_timeout, &graceful);
                 }
             }
@@ -90,6 +90,7 @@ pub async fn serve(
         () = shutdown => {}
     }
     drop(listener);
+    drop(handshakes);
     // Streams end at once; of the others one may belong to a client that does not end its request.
     if timeout(limits.grace, graceful.shutdown()).await.is_err() {
         warn!("closing connections although requests are in progress");

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// Accept the API key in FILE in addition to the keys in the database
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
-    /// Serve TLS with the certificates in FILE, in PEM; --tls-key names its key
+    /// Serve HTTPS with the certificate in FILE, in PEM; --tls-key names its key
     #[arg(long, value_name = "FILE")]
     pub tls_certificate: Option<PathBuf>,
     /// Use the private key in FILE, in PEM, for TLS

@@ -19,7 +19,7 @@ use tracing::{error, info};
 /// The files of a certificate, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the server, followed by those of its authorities up to the root.
+    /// The certificate of the server, which those of intermediate authorities can follow.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -108,7 +108,16 @@ fn read(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
         )));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).context(|| context(&files.key))?;
-    CertifiedKey::from_der(chain, key, provider).context(|| {
-        format!("the key {} does not belong to {}", files.key.display(), files.certificate.display())
+    CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => Error::new(format!(
+            "the key {} does not belong to {}",
+            files.key.display(),
+            files.certificate.display()
+        )),
+        error => Error::new(format!(
+            "cannot use {} with the key {}: {error}",
+            files.certificate.display(),
+            files.key.display()
+        )),
     })
 }

@@ -163,6 +163,15 @@ fn print_raw(text: &str) -> Result<(), Error> {
     written(std::io::stdout().write_all(text.as_bytes()))
 }
 
+/// As [`print_raw`], at once; false if the reader has closed the pipe.
+fn print_now(text: &str) -> Result<bool, Error> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        result => written(result).map(|()| true),
+    }
+}
+
 fn written(result: std::io::Result<()>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

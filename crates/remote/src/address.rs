@@ -19,8 +19,9 @@ impl ServerAddress {
     /// # Errors
     /// [`Code::Usage`] for another scheme, a missing host, and for a user, a query or a fragment.
     pub fn parse(text: &str) -> Result<Self> {
+        // Without the text, which can have a password.
         let invalid = |reason: &str| {
-            Error::new(Code::Usage, format!("invalid address of a server: {text}: {reason}"))
+            Error::new(Code::Usage, format!("invalid address of a server: {reason}"))
                 .hint("an address is like https://agents.example or http://127.0.0.1:4100")
         };
         let uri: Uri = text.parse().map_err(|_| invalid("not a URL"))?;
@@ -100,6 +101,7 @@ mod tests {
         ] {
             let error = ServerAddress::parse(text).unwrap_err();
             assert_eq!(error.code(), Code::Usage, "{text}");
+            assert!(!error.to_string().contains("secret"), "{error}");
         }
     }
 

@@ -6,13 +6,12 @@ use saggar_sys::error::{Code, Error, Result};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Names that are left out, with everything below them: repositories, caches and installed packages, as in the server's
-/// lists of files.
+/// Names that are left out, with everything below them: repositories, caches and installed packages.
 const SKIPPED: [&str; 9] =
     [".git", "node_modules", "__pycache__", ".cache", ".npm", ".pnpm-store", ".yarn", ".venv", "venv"];
-/// How names of files with secrets begin; they are left out.
+/// How names with secrets begin; they are left out.
 const SECRETS: &str = ".env";
 /// The file that makes a folder an agent's.
 const PROMPT_FILE: &str = "CLAUDE.md";
@@ -36,9 +35,18 @@ pub struct FolderFiles {
 /// [`Code::Usage`] for a folder without `CLAUDE.md`, [`Code::Invalid`] for a name that is not UTF-8 and for too many
 /// bytes, [`Code::System`].
 pub fn read_folder(folder: &Path) -> Result<FolderFiles> {
-    if !folder.join(PROMPT_FILE).is_file() {
-        return Err(Error::new(Code::Usage, format!("{} has no {PROMPT_FILE}", folder.display()))
-            .hint("name the folder of an agent, such as examples/hello"));
+    match folder.join(PROMPT_FILE).symlink_metadata() {
+        Ok(metadata) if metadata.is_file() => {}
+        // Without it, the agent would get the default prompt of the server.
+        Ok(_) => {
+            let message = format!("{PROMPT_FILE} in {} is not a regular file", folder.display());
+            return Err(Error::new(Code::Usage, message)
+                .hint("links are not sent: replace it by a file with the same content"));
+        }
+        Err(_) => {
+            return Err(Error::new(Code::Usage, format!("{} has no {PROMPT_FILE}", folder.display()))
+                .hint("name the folder of an agent, such as examples/hello"));
+        }
     }
     let mut found = FolderFiles::default();
     found.add_directory(folder, "")?;
@@ -62,12 +70,12 @@ impl FolderFiles {
             if SKIPPED.contains(&name.as_str()) {
                 continue;
             }
-            if kind.is_dir() {
+            if name.starts_with(SECRETS) {
+                self.skipped.push(format!("{inside} (may have secrets)"));
+            } else if kind.is_dir() {
                 self.add_directory(&path, &format!("{inside}/"))?;
             } else if !kind.is_file() {
                 self.skipped.push(format!("{inside} (not a regular file)"));
-            } else if name.starts_with(SECRETS) {
-                self.skipped.push(format!("{inside} (may have secrets)"));
             } else {
                 self.add_file(&path, &inside)?;
             }
@@ -75,7 +83,7 @@ impl FolderFiles {
         Ok(())
     }
 
-    fn add_file(&mut self, path: &PathBuf, inside: &str) -> Result<()> {
+    fn add_file(&mut self, path: &Path, inside: &str) -> Result<()> {
         let fail = |error| Error::system(format_args!("read {}", path.display()), error);
         let mut content = Vec::new();
         let left = MAX_SIZE - self.size;
@@ -99,12 +107,17 @@ mod tests {
     fn a_folder_is_deployed_without_links_secrets_and_packages() {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
-        for directory in [".claude/skills", "node_modules/a", ".git"] {
+        for directory in [".claude/skills", "node_modules/a", ".git", ".env"] {
             fs::create_dir_all(at(directory)).unwrap();
         }
-        for file in
-            ["CLAUDE.md", ".claude/skills/a.md", "node_modules/a/index.js", ".git/config", ".env.local"]
-        {
+        for file in [
+            "CLAUDE.md",
+            ".claude/skills/a.md",
+            "node_modules/a/index.js",
+            ".git/config",
+            ".env/bin",
+            ".env.local",
+        ] {
             fs::write(at(file), file).unwrap();
         }
         std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
@@ -112,12 +125,18 @@ mod tests {
         let paths: Vec<_> = found.files.iter().map(|file| file["path"].as_str().unwrap()).collect();
         assert_eq!(paths, [".claude/skills/a.md", "CLAUDE.md"]);
         assert_eq!(found.files[1]["content"], STANDARD.encode("CLAUDE.md"));
-        assert_eq!(found.skipped, [".env.local (may have secrets)", "link (not a regular file)"]);
+        assert_eq!(
+            found.skipped,
+            [".env (may have secrets)", ".env.local (may have secrets)", "link (not a regular file)"]
+        );
     }
 
     #[test]
     fn a_folder_of_no_agent_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read_folder(folder.path()).unwrap_err().code(), Code::Usage);
+        std::os::unix::fs::symlink("AGENTS.md", folder.path().join("CLAUDE.md")).unwrap();
+        let error = read_folder(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 }

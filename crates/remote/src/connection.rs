@@ -9,7 +9,7 @@ use rustls::crypto::ring;
 use saggar_sys::error::{Code, Error, Result};
 use serde_json::Value;
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,11 @@ use ureq::http::{Method, Request, Response};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, AsSendBody, Body, Proxy};
 
-/// Time limit for a connection to one address.
+/// Time limit for a connection, with the handshakes of a proxy and of TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for the head of a response: a command in a sandbox may take 300 s before there is one.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(330);
+/// Time limit for the head of a response, and for each part of its body: a command in a sandbox may take 300 s, and the
+/// server waits 30 s longer for its result.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(360);
 /// Time without any byte after which a stream counts as lost. The server sends a comment each 15 s.
 const STREAM_SILENCE: Duration = Duration::from_secs(45);
 /// Maximum size of a JSON response, in bytes.
@@ -59,6 +60,8 @@ impl Connection {
     /// # Errors
     /// [`Code::Invalid`] for a file without certificates, [`Code::Unsupported`] if this host trusts none.
     pub fn new(address: ServerAddress, key: &ApiKey, ca_file: Option<&Path>) -> Result<Self> {
+        let proxy = if address.is_loopback() { None } else { Proxy::try_from_env() };
+        let needs_tls = address.as_str().starts_with("https:") || proxy.is_some();
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -66,10 +69,8 @@ impl Connection {
             .user_agent(AutoHeaderValue::from(concat!("saggar/", env!("CARGO_PKG_VERSION"))))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(RESPONSE_TIMEOUT));
-        if address.is_loopback() {
-            config = config.proxy(None::<Proxy>);
-        }
-        if address.as_str().starts_with("https:") {
+        config = config.proxy(proxy);
+        if needs_tls {
             let roots = match ca_file {
                 Some(file) => certificates_of(file)?,
                 None => certificates_of_host()?,
@@ -114,40 +115,44 @@ impl Connection {
     }
 
     fn json(&self, method: Method, path: &[&str], query: &Query<'_>, body: Option<&Value>) -> Result<Value> {
-        let read = || {
-            let request = self.request(method, path, query, None)?;
-            let mut response = self.run(request, body, None)?;
-            response
-                .body_mut()
-                .with_config()
-                .limit(MAX_JSON)
-                .read_to_vec()
-                .map_err(RequestFailure::Connection)
-        };
-        let body = read().map_err(|failure| failure.into_error(&self.address))?;
-        serde_json::from_slice(&body).map_err(|_| {
-            Error::new(Code::Invalid, format!("{} did not answer with JSON", self.address))
-                .hint("is saggar-server running there, and is the address right?")
-        })
+        let request = self.request(method, path, query, None);
+        let answer = request.and_then(|request| self.read_json(request, body, RESPONSE_TIMEOUT));
+        answer.map_err(|failure| failure.into_error(&self.address))
     }
 
-    /// Copies the body of a response. A body that is cut off is an error.
+    /// As [`Connection::get`], with the time limit of a stream.
+    pub(crate) fn get_soon(&self, path: &[&str]) -> Outcome<Value> {
+        self.read_json(self.request(Method::GET, path, &[], None)?, None, STREAM_SILENCE)
+    }
+
+    fn read_json(&self, request: Request<()>, body: Option<&Value>, silence: Duration) -> Outcome<Value> {
+        let mut response = self.run(request, body, silence)?;
+        let body = response.body_mut().with_config().limit(MAX_JSON).read_to_vec();
+        serde_json::from_slice(&body.map_err(RequestFailure::Connection)?)
+            .map_err(|_| RequestFailure::NotJson)
+    }
+
+    /// Copies the body of a response. A body that is cut off is an error; a reader of `out` that has gone is none.
     ///
     /// # Errors
     /// As [`Connection::get`], and [`Code::System`] if `out` fails.
     pub fn download(&self, path: &[&str], query: &Query<'_>, mut out: impl Write) -> Result<()> {
         let response = self
             .request(Method::GET, path, query, None)
-            .and_then(|request| self.run(request, None, None))
+            .and_then(|request| self.run(request, None, RESPONSE_TIMEOUT))
             .map_err(|failure| failure.into_error(&self.address))?;
         let mut body = response.into_body().into_with_config().limit(u64::MAX).reader();
         let mut chunk = vec![0; 64 << 10];
         loop {
             let count = body.read(&mut chunk).map_err(|error| Error::system("read the response", error))?;
-            if count == 0 {
-                return out.flush().map_err(|error| Error::system("write the content", error));
+            let written = if count == 0 { out.flush() } else { out.write_all(&chunk[..count]) };
+            match written {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                written => written.map_err(|error| Error::system("write the content", error))?,
             }
-            out.write_all(&chunk[..count]).map_err(|error| Error::system("write the content", error))?;
+            if count == 0 {
+                return Ok(());
+            }
         }
     }
 
@@ -160,7 +165,7 @@ impl Connection {
     ) -> Outcome<Box<dyn Read>> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let request = self.request(method, path, &[], header)?;
-        let response = self.run(request, body, Some(STREAM_SILENCE))?;
+        let response = self.run(request, body, STREAM_SILENCE)?;
         Ok(Box::new(response.into_body().into_with_config().limit(u64::MAX).reader()))
     }
 
@@ -196,12 +201,7 @@ impl Connection {
 
     /// Sends a request; a response with another status than 2xx is a failure. `silence` is the time without any byte
     /// after which the connection counts as lost.
-    fn run(
-        &self,
-        request: Request<()>,
-        body: Option<&Value>,
-        silence: Option<Duration>,
-    ) -> Outcome<Response<Body>> {
+    fn run(&self, request: Request<()>, body: Option<&Value>, silence: Duration) -> Outcome<Response<Body>> {
         let result = match body {
             Some(body) => self.run_limited(with_json(request, body), silence),
             None => self.run_limited(request, silence),
@@ -220,9 +220,9 @@ impl Connection {
     fn run_limited(
         &self,
         request: Request<impl AsSendBody>,
-        silence: Option<Duration>,
+        silence: Duration,
     ) -> std::result::Result<Response<Body>, ureq::Error> {
-        self.agent.run(self.agent.configure_request(request).timeout_per_read(silence).build())
+        self.agent.run(self.agent.configure_request(request).timeout_per_read(Some(silence)).build())
     }
 }
 

@@ -15,12 +15,14 @@ use std::fmt;
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
-/// Number of attempts to connect again without an event between them.
+/// Maximum number of attempts to connect without an event or a comment between them.
 const MAX_ATTEMPTS: u32 = 8;
-/// Delay before the first of them; each other one doubles it.
+/// Delay before the second of them; each other one doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
-/// Longest delay.
+/// Longest of these delays.
 const MAX_DELAY: Duration = Duration::from_secs(30);
+/// Longest delay that a server can ask for. If it asks for more, the request has failed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// What is streamed.
 #[derive(Debug)]
@@ -39,10 +41,7 @@ pub struct EventStream<'a> {
     response: Option<Box<dyn Read>>,
     parser: EventParser,
     events: VecDeque<ServerSentEvent>,
-    /// What the caller has.
-    delivered: Position,
-    /// What is still to be dropped of a turn that is streamed from its beginning again.
-    repeated: Position,
+    delivered: Delivered,
     /// Attempts to connect since the last event.
     attempts: u32,
     /// Before the next attempt, the server wants this delay.
@@ -57,29 +56,51 @@ impl fmt::Debug for EventStream<'_> {
     }
 }
 
-/// A place among events whose ids never decrease; several can have the same id.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Position {
-    /// The id of the last event before it.
-    id: Option<u64>,
-    /// Number of events with this id before it.
-    count: usize,
+/// What of a stream the caller has. Ids never decrease, but several events can have the same one, and not every event
+/// is sent again: a permission request is only while it is open. Those with the last id are therefore compared.
+#[derive(Debug, Default)]
+struct Delivered {
+    /// The last id.
+    last: Option<u64>,
+    /// The events with the last id: name and data.
+    at_last: Vec<(String, String)>,
+    /// Those that this connection has not repeated yet.
+    repeated: Vec<(String, String)>,
+    has_started: bool,
 }
 
-impl Position {
-    /// Moves past an event.
-    fn advance(&mut self, id: Option<u64>) {
-        match self.id == id {
-            true => self.count += 1,
-            false => *self = Position { id, count: 1 },
-        }
+impl Delivered {
+    /// Begins a connection.
+    fn reconnect(&mut self) {
+        self.repeated = self.at_last.clone();
     }
 
-    /// Whether an event that is sent again precedes this place. Each of them is asked for once, in order.
-    fn follows(&mut self, id: Option<u64>) -> bool {
-        let is_same = id == self.id && self.count > 0;
-        self.count -= usize::from(is_same);
-        is_same || id < self.id
+    /// The id after which a session is followed: of the events with the last id, some can be missing.
+    fn resume_after(&self) -> Option<u64> {
+        self.last.map(|last| last.saturating_sub(1))
+    }
+
+    /// Adds an event; false if the caller has it already.
+    fn add(&mut self, event: &ServerSentEvent) -> bool {
+        // Each response begins with one of its own.
+        if event.name == "session_start" {
+            return !std::mem::replace(&mut self.has_started, true);
+        }
+        if event.id < self.last {
+            return false;
+        }
+        if event.id > self.last {
+            self.last = event.id;
+            self.at_last.clear();
+            self.repeated.clear();
+        }
+        let key = (event.name.clone(), event.data.clone());
+        if let Some(at) = self.repeated.iter().position(|repeated| *repeated == key) {
+            self.repeated.swap_remove(at);
+            return false;
+        }
+        self.at_last.push(key);
+        true
     }
 }
 
@@ -107,8 +128,7 @@ impl<'a> EventStream<'a> {
             response: None,
             parser: EventParser::default(),
             events: VecDeque::new(),
-            delivered: Position::default(),
-            repeated: Position::default(),
+            delivered: Delivered::default(),
             attempts: 0,
             retry_after: Duration::ZERO,
             has_connected: false,
@@ -123,11 +143,10 @@ impl<'a> EventStream<'a> {
     pub fn next_event(&mut self) -> Result<Option<ServerSentEvent>> {
         loop {
             if let Some(event) = self.events.pop_front() {
-                if self.is_repeated(&event) {
+                if !self.delivered.add(&event) {
                     continue;
                 }
                 self.attempts = 0;
-                self.delivered.advance(event.id);
                 let ends_turn = matches!(event.name.as_str(), "done" | "error");
                 self.is_complete |= ends_turn && self.is_turn();
                 return Ok(Some(event));
@@ -144,15 +163,6 @@ impl<'a> EventStream<'a> {
         matches!(self.source, Source::Turn { .. })
     }
 
-    /// Whether the caller has the event already.
-    fn is_repeated(&mut self, event: &ServerSentEvent) -> bool {
-        match self.source {
-            Source::Turn { .. } => self.repeated.follows(event.id),
-            // Each response begins with it; the others are those after `Last-Event-ID`.
-            Source::Session { .. } => event.name == "session_start" && self.delivered != Position::default(),
-        }
-    }
-
     /// Reads the next bytes. At the end of a response, decides whether there will be more.
     fn read(&mut self) -> Result<()> {
         let Some(response) = &mut self.response else { return Ok(()) };
@@ -164,42 +174,45 @@ impl<'a> EventStream<'a> {
                 self.is_complete |= !self.is_turn() && !self.is_active()?;
             }
             Ok(count) => {
-                let mut events = Vec::new();
+                let (mut events, comments) = (Vec::new(), self.parser.comments());
                 self.parser.push(&chunk[..count], &mut events)?;
                 self.events.extend(events);
+                if self.parser.comments() > comments {
+                    self.attempts = 0;
+                }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => self.response = None,
         }
         if self.response.is_none() && !self.is_complete && self.attempts >= MAX_ATTEMPTS {
             let address = self.connection.address();
-            return Err(Error::new(Code::System, format!("the connection to {address} was lost"))
-                .hint("the turn continues on the server"));
+            let error = Error::new(Code::System, format!("the connection to {address} was lost"));
+            return Err(if self.is_turn() { error.hint("the turn continues on the server") } else { error });
         }
         Ok(())
     }
 
     /// Whether the session has a sandbox that can have further events. It may if the server does not answer.
     fn is_active(&self) -> Result<bool> {
-        match self.connection.get(&["api", "sessions", &self.session], &[]) {
+        match self.connection.get_soon(&["api", "sessions", &self.session]) {
             Ok(answer) => Ok(answer["session"]["status"] == "active"),
-            Err(error) if error.code() == Code::System => Ok(true),
-            Err(error) => Err(error),
+            Err(failure) if failure.is_temporary() => Ok(true),
+            Err(failure) => Err(failure.into_error(self.connection.address())),
         }
     }
 
     /// Tries once to open the stream, after a delay if the attempt before has led to no event.
     fn connect(&mut self) -> Result<()> {
         if self.attempts > 0 {
-            let delay = FIRST_DELAY.saturating_mul(1 << self.attempts.min(16));
-            std::thread::sleep(delay.max(self.retry_after).min(MAX_DELAY));
+            let delay = FIRST_DELAY.saturating_mul(1 << (self.attempts - 1).min(16)).min(MAX_DELAY);
+            std::thread::sleep(delay.max(std::mem::take(&mut self.retry_after)));
         }
         self.attempts += 1;
         match self.open() {
             Ok(response) => {
                 self.response = Some(response);
                 self.parser = EventParser::default();
-                self.repeated = self.delivered;
+                self.delivered.reconnect();
                 self.has_connected = true;
                 Ok(())
             }
@@ -219,7 +232,7 @@ impl<'a> EventStream<'a> {
                 self.connection.open_stream(&path("messages"), Some(body), header)
             }
             Source::Session { after } => {
-                let after = self.delivered.id.or(*after).map(|id| id.to_string());
+                let after = self.delivered.resume_after().or(*after).map(|id| id.to_string());
                 let header = after.as_deref().map(|id| ("last-event-id", id));
                 self.connection.open_stream(&path("stream"), None, header)
             }
@@ -228,11 +241,9 @@ impl<'a> EventStream<'a> {
 
     /// Whether another attempt can succeed. A server that was never reached is reported at once.
     fn can_retry(&self, failure: &RequestFailure) -> bool {
-        match failure {
-            RequestFailure::Connection(_) => self.has_connected || !failure.is_unreachable(),
-            RequestFailure::Response(response) => response.is_temporary(),
-            RequestFailure::Name(_) => false,
-        }
+        failure.is_temporary()
+            && failure.retry_after() <= MAX_RETRY_AFTER
+            && (self.has_connected || !failure.is_unreachable())
     }
 }
 
@@ -241,28 +252,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn event(id: u64, name: &str, data: &str) -> ServerSentEvent {
+        ServerSentEvent { id: Some(id), name: name.into(), data: data.into() }
+    }
+
+    #[test]
+    fn an_event_that_is_not_sent_again_hides_no_other() {
+        let mut delivered = Delivered::default();
+        assert!(delivered.add(&event(7000, "permission_request", "{}")));
+        delivered.reconnect();
+        assert_eq!(delivered.resume_after(), Some(6999));
+        assert!(delivered.add(&event(7000, "permission_resolved", "{}")));
+        assert!(!delivered.add(&event(6998, "message", "{}")));
+    }
+
     proptest! {
         #[test]
-        fn a_turn_that_is_sent_again_continues_where_it_was(
-            steps in prop::collection::vec(0..2u64, 1..30),
+        fn a_stream_that_was_cut_continues_where_it_was(
+            steps in prop::collection::vec((0..2u64, 0..3u8), 1..30),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 1..5),
         ) {
-            let ids: Vec<Option<u64>> = steps
+            let mut id = 7;
+            let events: Vec<_> = steps
                 .iter()
-                .scan(7, |id, step| { *id += step; Some(Some(*id)) })
+                .map(|(step, data)| {
+                    id += step;
+                    event(id, "message", &data.to_string())
+                })
                 .collect();
-            let (mut delivered, mut received) = (Position::default(), Vec::new());
-            let ends = cuts.iter().map(|cut| cut.index(ids.len())).chain([ids.len()]);
+            let (mut delivered, mut received) = (Delivered::default(), Vec::new());
+            let ends = cuts.iter().map(|cut| cut.index(events.len())).chain([events.len()]);
             for end in ends {
-                let mut repeated = delivered;
-                for (index, id) in ids.iter().enumerate().take(end) {
-                    if !repeated.follows(*id) {
-                        delivered.advance(*id);
-                        received.push(index);
-                    }
-                }
+                delivered.reconnect();
+                received.extend(events.iter().take(end).filter(|event| delivered.add(event)).cloned());
             }
-            prop_assert_eq!(received, (0..ids.len()).collect::<Vec<_>>());
+            prop_assert_eq!(received, events);
         }
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum RequestFailure {
     Connection(ureq::Error),
     /// The server has refused the request.
     Response(ErrorResponse),
+    /// The response is no JSON.
+    NotJson,
     /// A name or an id that no address can contain; nothing was sent.
     Name(String),
 }
@@ -36,59 +38,7 @@ impl ErrorResponse {
         ErrorResponse { status, message, retry_after }
     }
 
-    /// Whether the same request can succeed later.
-    pub(crate) fn is_temporary(&self) -> bool {
-        matches!(self.status, 429 | 502 | 503 | 504)
-    }
-}
-
-impl RequestFailure {
-    /// Whether no server has received the request.
-    pub(crate) fn is_unreachable(&self) -> bool {
-        use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
-        let kinds = [AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable];
-        match self {
-            RequestFailure::Connection(ureq::Error::Io(error)) if kinds.contains(&error.kind()) => true,
-            RequestFailure::Connection(error) => {
-                let is_early = matches!(
-                    error,
-                    ureq::Error::HostNotFound
-                        | ureq::Error::ConnectionFailed
-                        | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve)
-                );
-                is_early || is_of_tls(error)
-            }
-            RequestFailure::Response(_) | RequestFailure::Name(_) => false,
-        }
-    }
-
-    /// The delay that the server asks for.
-    pub(crate) fn retry_after(&self) -> Duration {
-        match self {
-            RequestFailure::Response(response) => Duration::from_secs(response.retry_after.unwrap_or(0)),
-            RequestFailure::Connection(_) | RequestFailure::Name(_) => Duration::ZERO,
-        }
-    }
-
     /// The error for the user.
-    pub(crate) fn into_error(self, address: &ServerAddress) -> Error {
-        match self {
-            RequestFailure::Response(response) => response.into_error(),
-            RequestFailure::Name(name) => {
-                Error::new(Code::Usage, format!("invalid name or path component {name:?}"))
-            }
-            RequestFailure::Connection(error) => {
-                let hint = match is_of_tls(&error) {
-                    true => "--ca-file names the certificates of an authority that this host does not trust",
-                    false => "is saggar-server running there, and is the address right?",
-                };
-                Error::system(format_args!("send a request to {address}"), reason(&error)).hint(hint)
-            }
-        }
-    }
-}
-
-impl ErrorResponse {
     fn into_error(self) -> Error {
         let code = match self.status {
             401 | 403 => Code::Refused,
@@ -107,12 +57,83 @@ impl ErrorResponse {
     }
 }
 
-/// Whether TLS has failed: also a handshake, which is an error of the connection.
+impl RequestFailure {
+    /// Whether another attempt can succeed, if a connection was made before.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            RequestFailure::Connection(error) => {
+                matches!(error, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::HostNotFound)
+            }
+            RequestFailure::Response(response) => matches!(response.status, 429 | 502 | 503 | 504),
+            RequestFailure::NotJson | RequestFailure::Name(_) => false,
+        }
+    }
+
+    /// Whether no server has received the request.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
+        let kinds = [AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable];
+        match self {
+            RequestFailure::Connection(ureq::Error::Io(error)) if kinds.contains(&error.kind()) => true,
+            RequestFailure::Connection(error) => {
+                let is_early = matches!(
+                    error,
+                    ureq::Error::HostNotFound
+                        | ureq::Error::ConnectionFailed
+                        | ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve)
+                );
+                is_early || is_of_tls(error)
+            }
+            _ => false,
+        }
+    }
+
+    /// The delay that the server asks for.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self {
+            RequestFailure::Response(response) => Duration::from_secs(response.retry_after.unwrap_or(0)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The error for the user.
+    pub(crate) fn into_error(self, address: &ServerAddress) -> Error {
+        match self {
+            RequestFailure::Response(response) => response.into_error(),
+            RequestFailure::NotJson => {
+                Error::new(Code::Invalid, format!("{address} did not answer with JSON"))
+                    .hint("is saggar-server running there, and is the address right?")
+            }
+            RequestFailure::Name(name) => {
+                Error::new(Code::Usage, format!("invalid name or path component {name:?}"))
+            }
+            RequestFailure::Connection(error) => {
+                let hint = match is_of_certificate(&error) {
+                    true => "--ca-file names the certificates of an authority that this host does not trust",
+                    false => "is saggar-server running there, and is the address right?",
+                };
+                Error::system(format_args!("send a request to {address}"), reason(&error)).hint(hint)
+            }
+        }
+    }
+}
+
+/// Whether TLS has failed.
 fn is_of_tls(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Tls(_)) || error_of_tls(error).is_some()
+}
+
+/// Whether the certificate of the server was refused.
+fn is_of_certificate(error: &ureq::Error) -> bool {
+    matches!(error_of_tls(error), Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// The error of TLS; that of a handshake is in an error of the connection.
+fn error_of_tls(error: &ureq::Error) -> Option<&rustls::Error> {
     match error {
-        ureq::Error::Rustls(_) | ureq::Error::Tls(_) => true,
-        ureq::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
-        _ => false,
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
     }
 }
 

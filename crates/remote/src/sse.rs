@@ -25,6 +25,7 @@ pub struct EventParser {
     /// The last byte was a carriage return: a line feed belongs to it.
     after_return: bool,
     is_past_first_line: bool,
+    comments: usize,
     id: Option<u64>,
     name: String,
     data: Option<String>,
@@ -58,6 +59,11 @@ impl EventParser {
         }
     }
 
+    /// The number of comments so far, by which a server shows that a silent stream is alive.
+    pub fn comments(&self) -> usize {
+        self.comments
+    }
+
     fn on_line(&mut self, line: &[u8], events: &mut Vec<ServerSentEvent>) {
         let text = String::from_utf8_lossy(line);
         let mut text = text.as_ref();
@@ -79,7 +85,7 @@ impl EventParser {
                 none => *none = Some(value.to_owned()),
             },
             "id" => self.id = value.parse().ok().or(self.id),
-            // A comment has an empty field name.
+            "" => self.comments += 1,
             _ => {}
         }
     }

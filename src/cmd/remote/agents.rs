@@ -1,6 +1,6 @@
 //! `saggar remote deploy` and `saggar remote agent`.
 
-use super::{json_line, text};
+use super::{json_line, list, shown};
 use crate::cli::remote::{DeployArgs, RemoteAgentCommand};
 use crate::cmd::{print_notices, print_raw, print_text};
 use crate::error::{Code, Error, Result};
@@ -23,7 +23,7 @@ pub(super) fn deploy(server: &Connection, args: DeployArgs) -> Result<u8> {
     if args.json {
         print_raw(&json_line(agent))?;
     } else {
-        print_text(&format!("deployed {}, version {}\n", text(agent, "name"), agent["version"]))?;
+        print_text(&format!("deployed {}, version {}\n", shown(agent, "name"), agent["version"]))?;
     }
     Ok(0)
 }
@@ -43,7 +43,7 @@ pub(super) fn run(server: &Connection, command: &RemoteAgentCommand) -> Result<u
     match command {
         RemoteAgentCommand::List(args) => {
             let answer = server.get(&["api", "agents"], &[])?;
-            let agents = answer["agents"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let agents = list(&answer, "agents");
             match args.json {
                 true => print_raw(&agents.iter().map(json_line).collect::<String>())?,
                 false => print_text(&table(agents))?,
@@ -58,10 +58,10 @@ pub(super) fn run(server: &Connection, command: &RemoteAgentCommand) -> Result<u
 }
 
 fn table(agents: &[Value]) -> String {
-    let width = agents.iter().map(|agent| text(agent, "name").len()).max().unwrap_or(0).max(5);
+    let width = agents.iter().map(|agent| shown(agent, "name").len()).max().unwrap_or(0).max(5);
     let mut lines = format!("{:<width$}  {:<7}  DEPLOYED\n", "AGENT", "VERSION");
     for agent in agents {
-        let (name, deployed) = (text(agent, "name"), text(agent, "updatedAt"));
+        let (name, deployed) = (shown(agent, "name"), shown(agent, "updatedAt"));
         lines += &format!("{name:<width$}  {:<7}  {deployed}\n", agent["version"].to_string());
     }
     lines

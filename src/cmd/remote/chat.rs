@@ -2,8 +2,9 @@
 
 use super::interrupt::InterruptWatch;
 use super::turn::{self, TurnFormat};
-use super::{sessions, text};
+use super::{id, sessions};
 use crate::cli::remote::{ChatArgs, RemoteCreateArgs};
+use crate::cmd::print_notices;
 use crate::error::{Code, Error, Result};
 use saggar_remote::Connection;
 use std::io::{IsTerminal, Write};
@@ -15,17 +16,13 @@ const EXIT_COMMAND: &str = "/exit";
 pub(super) fn run(server: Connection, args: ChatArgs) -> Result<u8> {
     let session = match (args.id, args.agent) {
         (Some(id), _) => id,
-        (None, Some(agent)) => {
-            text(&sessions::create(&server, RemoteCreateArgs::of(agent))?, "id").to_owned()
-        }
+        (None, Some(agent)) => id(&sessions::create(&server, RemoteCreateArgs::of(agent))?, "id")?.to_owned(),
         (None, None) => return Err(Error::new(Code::Usage, "name a session, or an agent by --agent")),
     };
     let server = Arc::new(server);
     let watch = InterruptWatch::start(Arc::clone(&server), session.clone())?;
     let is_terminal = std::io::stdin().is_terminal();
-    if is_terminal {
-        write_stderr(&format!("session {session}; {EXIT_COMMAND} ends the conversation\n"));
-    }
+    print_notices(&[format!("session {session}; {EXIT_COMMAND} ends the conversation")]);
     let mut status = 0;
     loop {
         if is_terminal {
@@ -43,7 +40,7 @@ pub(super) fn run(server: Connection, args: ChatArgs) -> Result<u8> {
         }
     }
     if is_terminal {
-        write_stderr(&format!("the session continues: saggar remote chat {session}\n"));
+        print_notices(&[format!("the session continues: saggar remote chat {session}")]);
     }
     Ok(status)
 }

@@ -1,6 +1,6 @@
 //! `saggar remote files`: files of the workspace of a session.
 
-use super::{json_line, text};
+use super::{json_line, list, shown};
 use crate::cli::remote::{RemoteFileArgs, RemoteFilesCommand};
 use crate::cmd::{print_raw, print_text};
 use crate::error::{Code, Error, Result};
@@ -17,13 +17,13 @@ pub(super) fn run(server: &Connection, command: &RemoteFilesCommand) -> Result<u
     match command {
         RemoteFilesCommand::List(args) => {
             let answer = server.get(&["api", "sessions", &args.id, "files"], &[])?;
-            let files = answer["files"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let files = list(&answer, "files");
             let line = |file: &Value| {
                 format!(
                     "{:>12}  {}  {}\n",
                     file["size"].to_string(),
-                    text(file, "modifiedAt"),
-                    text(file, "path")
+                    shown(file, "modifiedAt"),
+                    shown(file, "path")
                 )
             };
             match args.json {

@@ -1,17 +1,17 @@
 //! `saggar remote permission`: the open permission requests of a session.
 
-use super::json_line;
+use super::{json_line, list};
 use crate::cli::remote::RemotePermissionCommand;
 use crate::cmd::print_raw;
 use crate::error::Result;
 use saggar_remote::Connection;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub(super) fn run(server: &Connection, command: &RemotePermissionCommand) -> Result<u8> {
     match command {
         RemotePermissionCommand::List(args) => {
             let answer = server.get(&["api", "sessions", &args.id, "permissions"], &[])?;
-            let requests: &[Value] = answer["permissions"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let requests = list(&answer, "permissions");
             print_raw(&requests.iter().map(json_line).collect::<String>())?;
         }
         RemotePermissionCommand::Allow(args) => answer(server, &args.id, &args.request, true)?,

@@ -82,8 +82,8 @@ pub(super) fn status(server: &Connection, args: &RemoteShowArgs) -> Result<u8> {
     let pool = &health["pool"];
     let rows = [
         ("server", server.address().to_string()),
-        ("status", super::text(&health, "status").to_owned()),
-        ("version", super::text(&health, "version").to_owned()),
+        ("status", super::shown(&health, "status")),
+        ("version", super::shown(&health, "version")),
         ("uptime", format!("{} s", number(&health["uptime"]))),
         ("sessions", format!("{} active", number(&health["activeSessions"]))),
         ("sandboxes", format!("{} of at most {}", number(&pool["total"]), number(&pool["maxCapacity"]))),

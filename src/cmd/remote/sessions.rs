@@ -1,7 +1,7 @@
 //! `saggar remote session`.
 
 use super::turn::{self, TurnFormat};
-use super::{json_line, text};
+use super::{id, json_line, list, shown};
 use crate::cli::remote::{
     RemoteCreateArgs, RemoteDiffArgs, RemoteListArgs, RemotePathsArgs, RemoteSessionCommand,
 };
@@ -22,11 +22,11 @@ pub(super) fn run(server: Connection, command: RemoteSessionCommand) -> Result<u
             let session = create(&server, args)?;
             match json {
                 true => print_raw(&json_line(&session))?,
-                false => print_text(&format!("{}\n", text(&session, "id")))?,
+                false => print_text(&format!("{}\n", id(&session, "id")?))?,
             }
             Ok(0)
         }
-        RemoteSessionCommand::List(args) => list(&server, &args),
+        RemoteSessionCommand::List(args) => list_sessions(&server, &args),
         RemoteSessionCommand::Show(args) => {
             let answer = server.get(&["api", "sessions", &args.id], &[])?;
             print_raw(&json_line(&answer["session"]))?;
@@ -43,14 +43,14 @@ pub(super) fn run(server: Connection, command: RemoteSessionCommand) -> Result<u
         RemoteSessionCommand::End(args) => server.delete(&["api", "sessions", &args.id]).map(|_| 0),
         RemoteSessionCommand::Fork(args) => {
             let answer = server.post(&path(&args.id, "fork"), &json!({}))?;
-            print_text(&format!("{}\n", text(&answer["session"], "id")))?;
+            print_text(&format!("{}\n", id(&answer["session"], "id")?))?;
             Ok(0)
         }
         RemoteSessionCommand::Logs(args) => {
             let answer = server.get(&path(&args.id, "logs"), &[])?;
-            let entries = answer["logs"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let entries = list(&answer, "logs");
             let line = |entry: &Value| {
-                format!("{} {:<6} {}\n", text(entry, "ts"), text(entry, "level"), text(entry, "text"))
+                format!("{} {:<6} {}\n", shown(entry, "ts"), shown(entry, "level"), shown(entry, "text"))
             };
             print_text(&entries.iter().map(line).collect::<String>())?;
             Ok(0)
@@ -87,10 +87,7 @@ pub(super) fn create(server: &Connection, args: RemoteCreateArgs) -> Result<Valu
     Ok(server.post(&["api", "sessions"], &body)?["session"].take())
 }
 
-fn list(server: &Connection, args: &RemoteListArgs) -> Result<u8> {
-    if !args.json {
-        print_text(&format!("{:<36}  {:<8}  {:<24}  AGENT\n", "SESSION", "STATUS", "LAST ACTIVE"))?;
-    }
+fn list_sessions(server: &Connection, args: &RemoteListArgs) -> Result<u8> {
     let limit = PAGE.to_string();
     for first in (0..).step_by(PAGE) {
         let offset = first.to_string();
@@ -98,10 +95,14 @@ fn list(server: &Connection, args: &RemoteListArgs) -> Result<u8> {
         query.extend(args.agent.as_deref().map(|agent| ("agent", agent)));
         query.extend(args.status.as_deref().map(|status| ("status", status)));
         let answer = server.get(&["api", "sessions"], &query)?;
-        let sessions = answer["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let sessions = list(&answer, "sessions");
         match args.json {
             true => print_raw(&sessions.iter().map(json_line).collect::<String>())?,
-            false => print_text(&sessions.iter().map(row).collect::<String>())?,
+            false => {
+                let header = format!("{:<36}  {:<8}  {:<24}  AGENT\n", "SESSION", "STATUS", "LAST ACTIVE");
+                let rows: String = sessions.iter().map(row).collect();
+                print_text(&(if first == 0 { header } else { String::new() } + &rows))?;
+            }
         }
         if sessions.len() < PAGE {
             break;
@@ -112,7 +113,7 @@ fn list(server: &Connection, args: &RemoteListArgs) -> Result<u8> {
 
 fn row(session: &Value) -> String {
     let [id, status, active, agent] =
-        ["id", "status", "lastActiveAt", "agentName"].map(|field| text(session, field));
+        ["id", "status", "lastActiveAt", "agentName"].map(|field| shown(session, field));
     format!("{id:<36}  {status:<8}  {active:<24}  {agent}\n")
 }
 
@@ -124,7 +125,7 @@ fn diff(server: &Connection, args: &RemoteDiffArgs) -> Result<u8> {
         return Ok(0);
     }
     let answer = server.get(&path(&args.id, "diff"), &[])?;
-    let changes = answer["files"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let changes = list(&answer, "files");
     match changes.is_empty() {
         true => print_text("nothing has changed\n")?,
         false => print_text(&changes.iter().map(change_line).collect::<String>())?,
@@ -134,16 +135,17 @@ fn diff(server: &Connection, args: &RemoteDiffArgs) -> Result<u8> {
 
 /// `M src/main.rs [conflict: …]`, as `saggar session diff`.
 fn change_line(change: &Value) -> String {
-    let letter = match text(change, "change") {
+    let letter = match &*shown(change, "change") {
         "added" => 'A',
         "deleted" => 'D',
         _ => 'M',
     };
-    let mut line = format!("{letter} {}", text(change, "path"));
+    let mut line = format!("{letter} {}", shown(change, "path"));
     let reasons =
         [("refused", "refused"), ("protected", "protected"), ("link", "leadsOut"), ("conflict", "conflict")];
     for (word, field) in reasons {
-        if let Some(reason) = change[field].as_str() {
+        let reason = shown(change, field);
+        if !reason.is_empty() {
             line += &format!(" [{word}: {reason}]");
         }
     }

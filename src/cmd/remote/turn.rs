@@ -1,17 +1,17 @@
 //! `saggar remote session send` and `follow`: the events of a turn or of a session.
 
 use super::interrupt::InterruptWatch;
-use super::{permissions, text};
-use crate::cmd::print_raw;
-use crate::error::{Error, Result};
+use super::{id, permissions, text};
+use crate::bridge::proto::json::escape_line_breaks;
+use crate::cmd::print_now;
+use crate::error::{Code, Error, Result};
 use crate::supervise::agent::{ConversationPart, MessageText, ask_user, print_progress};
 use nix::sys::signal::Signal;
 use saggar_remote::Connection;
 use saggar_remote::event_stream::EventStream;
-use saggar_remote::sse::ServerSentEvent;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// Output format of a turn.
@@ -47,17 +47,13 @@ pub(super) fn run(
 ) -> Result<u8> {
     let body = json!({ "content": prompt, "includePartialMessages": format == TurnFormat::Text });
     let mut events = EventStream::of_turn(server, session, body)?;
+    let message_text = MessageText::default();
     let mut turn =
-        TurnOutput { server, session, format, message_text: MessageText::default(), has_failed: false };
+        TurnOutput { server, session, format, watch, message_text, is_in_line: false, has_failed: false };
     watch.begin();
-    let end = loop {
-        match events.next_event() {
-            Ok(Some(event)) => turn.on_event(&event)?,
-            Ok(None) => break Ok(()),
-            Err(error) => break Err(error),
-        }
-    };
+    let end = turn.follow(&mut events);
     let interrupted = watch.finish();
+    turn.end_line();
     end?;
     Ok(match (interrupted, turn.has_failed) {
         (true, _) => 128 + u8::try_from(Signal::SIGINT as i32).unwrap_or(0),
@@ -66,49 +62,76 @@ pub(super) fn run(
     })
 }
 
-/// Prints a turn.
+/// Prints a turn. A reader of standard output that has gone does not end it: the turn continues anyway.
 struct TurnOutput<'a> {
     server: &'a Connection,
     session: &'a str,
     format: TurnFormat,
+    watch: &'a InterruptWatch,
     message_text: MessageText,
+    /// The last text did not end with a newline.
+    is_in_line: bool,
     has_failed: bool,
 }
 
 impl TurnOutput<'_> {
-    fn on_event(&mut self, event: &ServerSentEvent) -> Result<()> {
-        match event.name.as_str() {
-            "message" => self.on_message(&event.data),
-            "permission_request" => self.on_permission_request(&parse(&event.data)),
-            "error" => {
-                self.has_failed = true;
-                log::warn!("{}", text(&parse(&event.data), "error"));
-                Ok(())
+    fn follow(&mut self, events: &mut EventStream<'_>) -> Result<()> {
+        while let Some(event) = events.next_event()? {
+            match event.name.as_str() {
+                "session_start" => self.watch.repeat(),
+                "message" => self.on_message(&event.data)?,
+                "permission_request" => self.on_permission_request(&parse(&event.data))?,
+                "error" => self.fail(text(&parse(&event.data), "error")),
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.has_failed = true;
+        self.end_line();
+        log::warn!("{reason}");
     }
 
     fn on_message(&mut self, data: &str) -> Result<()> {
         let message = parse(data);
-        self.has_failed |= message["type"] == "result" && message["is_error"] == true;
         if self.format == TurnFormat::Json {
-            print_raw(data)?;
-            return print_raw("\n");
+            self.has_failed |= is_failed_result(&message);
+            return print_now(&json_text(data)?).map(drop);
         }
         for part in self.message_text.parts(&message) {
             match part {
-                ConversationPart::Text(piece) => print_raw(&piece)?,
-                ConversationPart::ToolCall { summary, .. } => print_progress(&summary),
+                ConversationPart::Text(piece) => {
+                    self.is_in_line = !piece.ends_with('\n');
+                    print_now(&piece)?;
+                }
+                ConversationPart::ToolCall { summary, .. } => {
+                    self.end_line();
+                    print_progress(&summary);
+                }
                 ConversationPart::ToolResult => {}
             }
         }
-        std::io::stdout().flush().map_err(|error| Error::system("write to standard output", error))
+        if is_failed_result(&message) {
+            let reason = message["result"].as_str().or_else(|| message["subtype"].as_str());
+            self.fail(reason.unwrap_or("the turn has failed"));
+        }
+        Ok(())
     }
 
-    /// Asks the user if there is a terminal to ask on; else says how to answer.
-    fn on_permission_request(&self, request: &Value) -> Result<()> {
-        let (id, tool) = (text(request, "id"), text(request, "tool"));
+    /// Ends a line that was begun.
+    fn end_line(&mut self) {
+        if std::mem::take(&mut self.is_in_line) {
+            // An error of the output has been reported by the text before.
+            let _ = print_now("\n");
+        }
+    }
+
+    /// Asks the user if there is a terminal to ask on; else prints how to answer.
+    fn on_permission_request(&mut self, request: &Value) -> Result<()> {
+        let (id, tool) = (id(request, "id")?, text(request, "tool"));
+        self.end_line();
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             let session = self.session;
             log::warn!(
@@ -117,7 +140,10 @@ impl TurnOutput<'_> {
             );
             return Ok(());
         }
-        let allowed = ask_user(&json!({ "tool_name": tool, "input": request["input"] }));
+        let allowed = {
+            let _held = self.watch.hold_signals();
+            ask_user(&json!({ "tool_name": tool, "input": request["input"] }))
+        };
         if let Err(error) = permissions::answer(self.server, self.session, id, allowed) {
             // Another client was faster, or it has timed out.
             log::warn!("{error}");
@@ -126,19 +152,32 @@ impl TurnOutput<'_> {
     }
 }
 
+fn is_failed_result(message: &Value) -> bool {
+    message["type"] == "result" && message["is_error"] == true
+}
+
 fn parse(data: &str) -> Value {
     serde_json::from_str(data).unwrap_or_default()
 }
 
-/// Prints the events of a session, one JSON object per line: `id`, `event` and `data`.
+/// The bytes of a JSON text, on one line.
+///
+/// # Errors
+/// [`Code::Invalid`] for a text that is no JSON, which could control a terminal.
+fn json_text(data: &str) -> Result<String> {
+    let value: &RawValue = serde_json::from_str(data)
+        .map_err(|_| Error::new(Code::Invalid, "the server sent an event that is not JSON"))?;
+    Ok(format!("{}\n", escape_line_breaks(value.get())))
+}
+
+/// Prints the events of a session, one JSON object per line: `id`, `event` and `data`. Ends when its reader has gone.
 pub(super) fn follow(server: &Connection, session: &str, after: Option<u64>) -> Result<u8> {
     let mut events = EventStream::of_session(server, session, after);
     while let Some(event) = events.next_event()? {
-        // The bytes of the agent, unchanged.
-        let Ok(data) = serde_json::from_str::<&RawValue>(&event.data) else { continue };
-        let (id, name) = (json!(event.id), json!(event.name));
-        print_raw(&format!("{{\"id\":{id},\"event\":{name},\"data\":{data}}}\n"))?;
-        std::io::stdout().flush().map_err(|error| Error::system("write to standard output", error))?;
+        let (id, name, data) = (json!(event.id), json!(event.name), json_text(&event.data)?);
+        if !print_now(&format!("{{\"id\":{id},\"event\":{name},\"data\":{}}}\n", data.trim_end()))? {
+            break;
+        }
     }
     Ok(0)
 }

@@ -104,8 +104,8 @@ impl KeyReader {
         let (escape, key) = match (self.escape, byte) {
             (_, 0x03 | 0x04) => {
                 if byte == 0x03 {
-                    // ^C sends no signal in this mode, so SIGINT is raised here: the loop interrupts the turn.
-                    let _ = nix::sys::signal::raise(Signal::SIGINT);
+                    // ^C sends no signal in this mode. Whoever handles SIGINT, in any thread, interrupts the turn.
+                    let _ = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGINT);
                 }
                 (EscapeState::None, TerminalKey::End)
             }
