@@ -26,6 +26,9 @@ fn python(tools: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("python3");
     command.args(arguments).current_dir(&client);
     command.env("PYTHONPATH", std::env::join_paths(paths).unwrap()).env("PYTHONDONTWRITEBYTECODE", "1");
+    for name in ["NO_PROXY", "no_proxy"] {
+        command.env(name, "127.0.0.1,localhost");
+    }
     let output = command.output().expect("python3");
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {text}\n{error}");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 16] = [
     "agents::",
     "attachments::",
     "exec::",
@@ -19,6 +19,7 @@ const MODULES: [&str; 15] = [
     "permissions::",
     "queue::",
     "queue_restart::",
+    "random_kills::",
     "repeated::",
     "restart::",
     "sessions::",

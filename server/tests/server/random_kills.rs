@@ -44,7 +44,7 @@ impl Load {
         Load { connection, session, is_over: AtomicBool::new(false), is_stored: AtomicBool::new(false) }
     }
 
-    /// Sends turns with prompts of their own until the load is over; returns the prompts whose turn has ended with `done`.
+    /// Sends turns with prompts of their own until the load is over; returns the prompts whose turn has ended well.
     fn send_turns(&self) -> Vec<String> {
         let mut done = Vec::new();
         for number in 0.. {
@@ -65,11 +65,13 @@ impl Load {
     fn send_turn(&self, prompt: &str) -> bool {
         let body = json!({ "content": prompt });
         let mut events = EventStream::of_turn(&self.connection, &self.session, body).unwrap();
-        let mut is_done = false;
+        let (mut is_done, mut has_failed) = (false, false);
         while let Ok(Some(event)) = events.next_event() {
             is_done |= event.name == "done";
+            // If its sandbox was killed, `done` follows.
+            has_failed |= event.name == "error";
         }
-        is_done
+        is_done && !has_failed
     }
 
     /// Follows the session until all turns are stored; returns id and data of its messages.
@@ -117,18 +119,19 @@ fn kill_one(server: &mut Server, proxy: &CuttingProxy, sessions: &[String]) {
     let session = &sessions[random(sessions.len())];
     let record = server.session_record(session);
     let supervisor = record["supervisor"]["pid"].as_i64().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-    match random(3) {
+    let process = match random(3) {
         0 => {
             server.stop(Signal::KILL);
             server.restart();
             proxy.set_server(server.address());
+            return;
         }
-        // They may have exited meanwhile.
-        1 => drop(supervisor.map(|pid| kill_process(pid, Signal::KILL))),
-        _ => {
-            let agent = supervisor.and_then(|supervisor| descendant(supervisor, "__demo-agent"));
-            drop(agent.map(|pid| kill_process(pid, Signal::KILL)));
-        }
+        1 => supervisor,
+        _ => supervisor.and_then(|supervisor| descendant(supervisor, "__demo-agent")),
+    };
+    if let Some(pid) = process {
+        // It may have exited meanwhile.
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 

@@ -5,6 +5,8 @@ import re
 _WORDS = [
     (r"import anyio\n", ""),
     (r"anyio\.sleep", "time.sleep"),
+    (r"anyio\.fail_after\(\w+\)", "contextlib.nullcontext()"),  # Blocking calls cannot be cancelled.
+    (r"\baclosing\b", "closing"),
     (r"AsyncGenerator", "Generator"),
     (r"(Generator\[\w+, None)\]", r"\1, None]"),
     (r"\bAsync(\w+)", r"\1"),

@@ -1,5 +1,6 @@
 """A TCP server on loopback that answers each connection by a script."""
 
+import contextlib
 import socket
 import struct
 import threading
@@ -29,7 +30,10 @@ def response(status: int, body: bytes = b"{}", *headers: str) -> bytes:
 
 @dataclass
 class Answer:
-    """What a connection gets; `end` is close, reset, or hold, which waits until the client closes."""
+    """What a connection gets.
+
+    `end` is close, reset, hold, which waits until the client closes, or trickle, which sends until then.
+    """
 
     data: bytes = b""
     end: str = "close"
@@ -54,6 +58,7 @@ class ScriptedServer:
         if self._listener.fileno() >= 0:
             self._listener.shutdown(socket.SHUT_RDWR)  # Ends `accept`, if answers are left.
         self._thread.join()
+        self._listener.close()
 
     def headers(self, name: str) -> list[str | None]:
         """The values of a header in the requests."""
@@ -72,7 +77,7 @@ class ScriptedServer:
                 return
             if position == len(self._answers) - 1:
                 self._listener.close()  # Connections beyond the script are refused.
-            with connection:
+            with connection, contextlib.suppress(ConnectionError):  # A client with a time limit can have given up.
                 self.requests.append(_read_request(connection))
                 connection.sendall(answer.data)
                 if answer.end == "reset":
@@ -80,6 +85,18 @@ class ScriptedServer:
                 elif answer.end == "hold":
                     _wait_for_close(connection)
                     self.client_closed.set()
+                elif answer.end == "trickle":
+                    _trickle(connection)
+
+
+def _trickle(connection: socket.socket) -> None:
+    """Sends a few bytes, which can continue a head or a body, every few milliseconds."""
+    connection.settimeout(0.02)
+    closed = False
+    while not closed:
+        connection.sendall(b"a: b\r\n")
+        with contextlib.suppress(TimeoutError):
+            closed = not connection.recv(4096)
 
 
 def _wait_for_close(connection: socket.socket) -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import unittest
+from typing import Any
 from unittest.mock import patch
+
+import httpx
 
 from saggar_client import ApiError, AsyncClient, Client, ConnectionFailed
 from saggar_client.types import Event
@@ -65,11 +68,30 @@ class Streams(unittest.TestCase):
             self.assertEqual(len(server.requests), 1)
 
     def test_attempts_without_progress_are_bounded(self) -> None:
-        # The first brings an event; four failures in a row follow.
-        with ScriptedServer(*[stream(START)] * 4) as server, Client(server.url, "k") as client:
-            with self.assertRaises(ConnectionFailed):
+        # The first brings an event; its end is the first of four failures in a row.
+        with ScriptedServer(*[stream(START)] * 4) as server, Client(server.url, "k", stream_attempts=4) as client:
+            with self.assertRaises(ConnectionFailed) as caught:
                 list(client.send_message("s", {"content": "hi"}))
         self.assertEqual((len(server.requests), len(self.delays)), (4, 3))
+        self.assertIsInstance(caught.exception.__cause__, httpx.RequestError)
+
+    def test_streams_outlast_a_restart_of_the_server(self) -> None:
+        def shortest(low: float, _: float) -> float:
+            return low
+
+        with ScriptedServer(stream(START)) as server, Client(server.url, "k") as client:
+            for events in (client.send_message("s", {"content": "hi"}), client.stream_session("s")):
+                self.delays.clear()
+                with patch("saggar_client._retry.random.uniform", shortest), self.assertRaises(ConnectionFailed):
+                    list(events)
+                self.assertGreaterEqual(sum(self.delays), 30)
+
+    def test_many_attempts_are_possible(self) -> None:
+        with Client("http://127.0.0.1:1", "k", stream_attempts=1200) as client:
+            with patch.object(client._transport, "_open_stream", side_effect=httpx.ConnectError("refused")):
+                with self.assertRaisesRegex(ConnectionFailed, "refused"):
+                    list(client.send_message("s", {"content": "hi"}))
+        self.assertEqual((len(self.delays), max(self.delays) <= 30), (1199, True))
 
     def test_refused_stream_is_an_error(self) -> None:
         with ScriptedServer(stream(START), response(400, b'{"error": "not active"}')) as server:
@@ -84,8 +106,9 @@ class Streams(unittest.TestCase):
         self.assertEqual((len(events), self.delays), (2, [3]))
 
     def test_silent_stream_is_lost_and_comments_keep_it(self) -> None:
-        with ScriptedServer(Answer(stream(START, b": c\n\n"), "hold"), stream(START, DONE)) as server:
-            with Client(server.url, "k", stream_timeout=2) as client:
+        # On a busy machine, a stream with all events can count as silent too.
+        with ScriptedServer(Answer(stream(START, b": c\n\n"), "hold"), *[stream(START, DONE)] * 8) as server:
+            with Client(server.url, "k", stream_timeout=2, stream_attempts=9) as client:
                 self.assertEqual(len(list(client.send_message("s", {"content": "hi"}))), 2)
         self.assertTrue(server.client_closed.is_set())
 
@@ -111,6 +134,36 @@ class Streams(unittest.TestCase):
 
         with ScriptedServer(Answer(stream(START), "hold")) as server:
             asyncio.run(run(server))
+
+    def test_cancelled_stream_does_not_look_complete(self) -> None:
+        async def run(url: str) -> None:
+            async with AsyncClient(url, "k") as client, client.send_message("s", {"content": "hi"}) as events:
+                await anext(events)
+                waiting = asyncio.ensure_future(anext(events))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await waiting
+                with self.assertRaisesRegex(ConnectionFailed, "cancelled"):
+                    await anext(events)
+
+        with ScriptedServer(Answer(stream(START), "hold")) as server:
+            asyncio.run(run(server.url))
+
+    def session(self, *answers: Answer | bytes, **options: Any) -> list[str]:
+        with ScriptedServer(*answers) as server, Client(server.url, "k", **options) as client:
+            return [found["event"] for found in client.stream_session("s")]
+
+    def test_lost_request_for_the_status_is_a_lost_connection(self) -> None:
+        complete = stream(event(999, "session_start"), event(1000, "a"), complete=True)
+        rest = stream(event(999, "session_start"), event(1000, "a"), event(1001, "b"), complete=True)
+        busy = response(503, b"{}", "retry-after: 9")
+        found = self.session(complete, b"", rest, busy, rest, STOPPED, rest)
+        self.assertEqual((found, len(self.delays), self.delays[1]), (["session_start", "a", "b"], 2, 9))
+        with self.assertRaisesRegex(ApiError, "404"):
+            self.session(complete, response(404))
+        with self.assertRaises(ConnectionFailed):
+            self.session(complete, b"", stream_attempts=1)
 
     def test_session_continues_after_its_last_event_and_ends_with_the_sandbox(self) -> None:
         first = stream(event(5, "session_start"), event(1000, "a"), event(1000, "b"))

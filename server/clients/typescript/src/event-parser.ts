@@ -1,7 +1,8 @@
 /**
  * Server-sent events as WHATWG specifies them (HTML, 9.2.6), from pieces of any size.
  *
- * The usual library forgets the id of an event without data, and holds back an event that ends with a carriage return.
+ * The library eventsource-parser 3.1.1 is not used: it forgets the id of an event without data, which the next event
+ * has by the specification, and holds back an event that ends with a carriage return until more text arrives.
  */
 
 /** A message of the stream. */

@@ -1,6 +1,7 @@
 /** One request and its response, which ends by itself, by the caller, or by a time limit. */
 
 import { ConnectionError } from "./errors.js";
+import type { ConnectionFailure } from "./errors.js";
 import type { Fetch } from "./options.js";
 
 /** An HTTP exchange. Every failure of the connection becomes a `ConnectionError`. */
@@ -11,6 +12,8 @@ export class Exchange {
   readonly #signal: AbortSignal | undefined;
   readonly #abort = () => this.#controller.abort(this.#signal?.reason);
   #late: ConnectionError | undefined;
+  /** What a step that exceeds its time is. */
+  #whenLate: ConnectionFailure = "lost";
 
   /** `name` names the request in errors. */
   constructor(fetch: Fetch, name: string, signal: AbortSignal | undefined) {
@@ -35,6 +38,7 @@ export class Exchange {
     failure: "timeout" | "lost",
     step: () => Promise<T>,
   ): Promise<T> {
+    this.#whenLate = failure;
     const timer = setTimeout(() => {
       this.#late = new ConnectionError(`${this.#name}: ${missing} within ${time / 1000} s`, failure);
       this.#controller.abort(this.#late);
@@ -53,7 +57,8 @@ export class Exchange {
     } catch (error) {
       this.#signal?.throwIfAborted();
       if (this.#late !== undefined) throw this.#late;
-      throw new ConnectionError(`${this.#name}: ${causeOf(error)}`, "lost", { cause: error });
+      const failure = isTimeLimit(error) ? this.#whenLate : "lost";
+      throw new ConnectionError(`${this.#name}: ${causeOf(error)}`, failure, { cause: error });
     }
   }
 
@@ -62,6 +67,12 @@ export class Exchange {
     this.#signal?.removeEventListener("abort", this.#abort);
     this.#controller.abort();
   }
+}
+
+/** `fetch` of Node.js has time limits of its own for a response. */
+function isTimeLimit(error: unknown): boolean {
+  const { code } = (error instanceof Error ? error.cause ?? {} : {}) as { code?: unknown };
+  return code === "UND_ERR_HEADERS_TIMEOUT" || code === "UND_ERR_BODY_TIMEOUT";
 }
 
 /** The reason of a failure: `fetch` of Node.js has it in the cause of its error. */

@@ -2,7 +2,7 @@
 
 import { ApiError } from "./errors.js";
 import { Exchange } from "./exchange.js";
-import { baseUrlOf, bearer, limitsOf, positive } from "./options.js";
+import { baseUrlOf, bearer, limitsOf, milliseconds } from "./options.js";
 import type { CallOptions, ClientOptions, Fetch, Limits } from "./options.js";
 import { Retries, retryAfterOf } from "./retries.js";
 
@@ -66,11 +66,14 @@ export class Http {
     });
   }
 
-  /** Sends a request once, and returns the exchange with the head of its response. The caller closes the exchange. */
+  /**
+   * Sends a request for a stream once, and returns the exchange with the head of its response. The caller closes the
+   * exchange.
+   */
   async open(request: ApiRequest, options: CallOptions): Promise<[Exchange, Response]> {
     const [exchange, send] = this.#prepare(request, options);
     try {
-      return [exchange, await exchange.within(this.#timeout(options), "no response", "timeout", send)];
+      return [exchange, await exchange.within(this.limits.idleTimeout, "no response", "lost", send)];
     } catch (error) {
       exchange.close();
       throw error;
@@ -83,12 +86,13 @@ export class Http {
     options: CallOptions,
     read: (response: Response) => Promise<() => T>,
   ): Promise<T> {
+    const timeout = milliseconds("timeout", options.timeout ?? this.limits.timeout);
     const retries = new Retries(this.limits);
     for (;;) {
       const [exchange, send] = this.#prepare(request, options);
       try {
         const whole = async () => exchange.guard(read(await send()));
-        const result = await exchange.within(this.#timeout(options), "no complete response", "timeout", whole);
+        const result = await exchange.within(timeout, "no complete response", "timeout", whole);
         return result();
       } catch (error) {
         await retries.wait(error, request.method === "GET", options.signal);
@@ -118,10 +122,6 @@ export class Http {
     const secret = this.#secrets[name];
     if (secret === undefined) throw new TypeError(`this method needs the option ${name} of the client`);
     return secret;
-  }
-
-  #timeout(options: CallOptions): number {
-    return positive("timeout", options.timeout ?? this.limits.timeout);
   }
 }
 

@@ -1,5 +1,8 @@
 /** Options of a client and of its calls, with their defaults. */
 
+/** The longest time of a timer, in ms: a longer one, such as `Infinity`, would end at once. */
+const MAX_TIME = 2_147_483_647;
+
 /** The function that sends requests, as `fetch` of browsers and of Node.js. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
@@ -12,9 +15,12 @@ export interface ClientOptions {
   internalSecret?: string;
   /** Replaces the global `fetch`, for example by one with a certificate authority of its own. */
   fetch?: Fetch;
-  /** Maximum time for a whole response, and for the first byte of a stream, in ms. Default: 330000. */
+  /** Maximum time for a whole response that is no stream, in ms. Default: 330000. */
   timeout?: number;
-  /** A stream without a byte for this time counts as lost, in ms. The server sends one each 15 s. Default: 45000. */
+  /**
+   * A stream without a byte for this time, its first one included, counts as lost, in ms. The server sends one each
+   * 15 s. Default: 45000.
+   */
   idleTimeout?: number;
   /** Maximum number of attempts in a row that bring nothing, the first one included. Default: 4. */
   attempts?: number;
@@ -25,7 +31,7 @@ export interface ClientOptions {
 export interface CallOptions {
   /** Aborts the call and closes its connection. The call then fails with the reason of the signal. */
   signal?: AbortSignal;
-  /** As the option of the client, for this call. */
+  /** As the option of the client, for this call. Streams do not use it: they have `idleTimeout`. */
   timeout?: number;
 }
 
@@ -39,15 +45,22 @@ export interface Limits {
 
 export function limitsOf(options: ClientOptions): Limits {
   return {
-    timeout: positive("timeout", options.timeout ?? 330_000),
-    idleTimeout: positive("idleTimeout", options.idleTimeout ?? 45_000),
+    timeout: milliseconds("timeout", options.timeout ?? 330_000),
+    idleTimeout: milliseconds("idleTimeout", options.idleTimeout ?? 45_000),
     attempts: positive("attempts", options.attempts ?? 4),
-    retryDelay: positive("retryDelay", options.retryDelay ?? 1_000),
+    retryDelay: milliseconds("retryDelay", options.retryDelay ?? 1_000),
   };
 }
 
-/** Returns a number of an option. */
-export function positive(name: string, value: number): number {
+/** Returns a time of an option. */
+export function milliseconds(name: string, value: number): number {
+  if (!(value > 0 && value <= MAX_TIME)) {
+    throw new RangeError(`${name} must be a time in ms, above 0 and at most ${MAX_TIME}, not ${value}`);
+  }
+  return value;
+}
+
+function positive(name: string, value: number): number {
   if (!(value > 0)) throw new RangeError(`${name} must be a number above 0, not ${value}`);
   return value;
 }
@@ -66,7 +79,8 @@ export function baseUrlOf(text: string): string {
   if (url.username !== "" || url.password !== "") {
     throw new TypeError("baseUrl must not contain a user or a password; pass the API key as the option key");
   }
-  if (url.search !== "" || url.hash !== "") throw new TypeError("baseUrl must end with its path");
+  // `search` and `hash` do not show empty ones, to which paths would be appended all the same.
+  if (/[?#]/.test(text)) throw new TypeError("baseUrl must end with its path, without ? and #");
   return url.href.replace(/\/+$/, "");
 }
 

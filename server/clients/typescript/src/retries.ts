@@ -28,15 +28,15 @@ export class Retries {
   }
 
   #delay(error: unknown, isRepeatable: boolean): number | undefined {
-    if (error instanceof ApiError) {
-      // The server has not begun with the request.
-      const isRefused = error.status === 429 || error.status === 503;
-      return isRefused && error.retryAfter !== undefined ? error.retryAfter * 1000 : undefined;
-    }
-    if (!isRepeatable || !(error instanceof ConnectionError) || error.failure !== "lost") return undefined;
-    const delay = Math.min(this.#limits.retryDelay * 2 ** (this.#failures - 1), MAX_DELAY);
+    const growing = Math.min(this.#limits.retryDelay * 2 ** (this.#failures - 1), MAX_DELAY);
     // Clients that lost the same server do not come back at the same time.
-    return delay * (0.5 + Math.random() / 2);
+    const delay = growing * (0.5 + Math.random() / 2);
+    if (error instanceof ApiError) {
+      // With these, a server or a proxy invites the client to send the same request again.
+      const isRefused = error.status === 429 || error.status === 503;
+      return isRefused && error.retryAfter !== undefined ? Math.max(error.retryAfter * 1000, delay) : undefined;
+    }
+    return isRepeatable && error instanceof ConnectionError && error.failure === "lost" ? delay : undefined;
   }
 }
 

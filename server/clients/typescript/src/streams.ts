@@ -22,8 +22,10 @@ export async function* streamTurn(http: Http, request: ApiRequest, options: Call
   const retries = new Retries(http.limits);
   let hasEnded = false;
   for (;;) {
+    let source: EventSource | undefined;
     try {
-      const source = await openSource(http, keyed, options);
+      source = await openSource(http, keyed, options);
+      delivered.reconnect();
       for await (const received of source) {
         if (!delivered.add(received)) continue;
         retries.reset();
@@ -36,6 +38,7 @@ export async function* streamTurn(http: Http, request: ApiRequest, options: Call
       throw lost(keyed, "the stream ended before its turn");
     } catch (error) {
       if (hasEnded && error instanceof ConnectionError) return;
+      if (source?.hasWaited) retries.reset();
       await retries.wait(error, true, options.signal);
     }
   }
@@ -57,10 +60,12 @@ export async function* streamSession(http: Http, request: ApiRequest, options: C
   let hasEnded = false;
   for (;;) {
     // The events that share the last id may not all have arrived: they are requested again.
-    const from = Math.max(after, (delivered.last ?? 0) - 1);
+    const from = Math.max(after, delivered.last - 1);
     const position = { ...request, query: rest, headers: { ...headers, "last-event-id": from } };
+    let source: EventSource | undefined;
     try {
-      const source = await openSource(http, position, options);
+      source = await openSource(http, position, options);
+      delivered.reconnect();
       let isNew = false;
       for await (const received of source) {
         if (!delivered.add(received)) continue;
@@ -74,6 +79,7 @@ export async function* streamSession(http: Http, request: ApiRequest, options: C
       if (!isQuiet) retries.reset();
       hasEnded = true;
     } catch (error) {
+      if (source?.hasWaited) retries.reset();
       await retries.wait(error, true, options.signal);
     }
   }

@@ -10,8 +10,11 @@ type Short = [id: number, event: string, text?: string];
 /** The events that are delivered from several responses, one after another. */
 function deliver(...responses: Short[][]): Short[] {
   const delivered = new Delivered();
-  return responses.flat().filter(([id, event, text = "{}"]) => {
-    return delivered.add({ event: { id, event, data: JSON.parse(text) } as StreamEvent, text });
+  return responses.flatMap((response) => {
+    delivered.reconnect();
+    return response.filter(([id, event, text = "{}"]) => {
+      return delivered.add({ event: { id, event, data: JSON.parse(text) } as StreamEvent, text });
+    });
   });
 }
 
@@ -26,6 +29,17 @@ test("events that share an id are delivered, wherever the connection was lost", 
   const whole: Short[] = [[9, "session_start"], ...shared, [11, "error"], [11, "done"]];
   for (let length = 0; length <= whole.length; length += 1) {
     assert.deepEqual(deliver(whole.slice(0, length), whole), whole, `after ${length}`);
+  }
+});
+
+test("equal events of one connection are several events", () => {
+  const equal: Short = [10, "a", "1"];
+  const whole: Short[] = [[9, "session_start"], equal, equal, [10, "b"], equal, [11, "done"]];
+  for (let first = 0; first <= whole.length; first += 1) {
+    for (let second = 0; second <= whole.length; second += 1) {
+      const responses = [whole.slice(0, first), whole.slice(0, second), whole];
+      assert.deepEqual(deliver(...responses), whole, `after ${first} and ${second}`);
+    }
   }
 });
 

@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { Agent, fetch as undiciFetch } from "undici";
 import { Client, ConnectionError } from "../src/index.js";
+import type { Fetch } from "../src/index.js";
 import { SESSION, withServer } from "./support/clients.js";
 import { cut, json, silence } from "./support/scripted-server.js";
 
@@ -97,6 +99,11 @@ test("any request is repeated when the server says when", async () => {
     // Timers have a resolution of 1 ms.
     assert.ok(performance.now() - start >= 999);
   });
+  await withServer([busy("0"), list], { retryDelay: 200 }, async (client) => {
+    const start = performance.now();
+    await client.listSessions();
+    assert.ok(performance.now() - start >= 99);
+  });
   // Without a time, with one that is too far away, and after the last attempt.
   for (const [seconds, attempts, retryAfter] of [[undefined, 4, undefined], ["900", 4, 900], ["0", 1, 0]] as const) {
     await withServer([busy(seconds), list], { attempts }, async (client, server) => {
@@ -153,6 +160,17 @@ test("time limit and signal end a request", async () => {
   });
 });
 
+test("time limit of fetch ends a request", async () => {
+  const dispatcher = new Agent({ headersTimeout: 20 });
+  const ownFetch = ((url: string, init: object) => undiciFetch(url, { ...init, dispatcher })) as unknown as Fetch;
+  await withServer([silence], { fetch: ownFetch }, async (client, server) => {
+    const expected = { name: "ConnectionError", failure: "timeout", message: /Headers Timeout Error/ };
+    await assert.rejects(client.listSessions(), expected);
+    assert.ok(server.requests.length <= 1);
+  });
+  await dispatcher.destroy();
+});
+
 test("segments that lead to another operation are refused", async () => {
   await withServer([], {}, async (client, server) => {
     for (const call of [
@@ -173,11 +191,22 @@ test("invalid options are refused", () => {
   const baseUrl = "http://127.0.0.1:4100";
   for (const options of [
     { baseUrl: "127.0.0.1:4100" }, { baseUrl: "" }, { baseUrl: "ftp://host" }, { baseUrl: `${baseUrl}?a=b` },
+    { baseUrl: `${baseUrl}?` }, { baseUrl: `${baseUrl}#` }, { baseUrl: `${baseUrl}/a#b` },
     { baseUrl: "http://user:ash_secret@host" }, { baseUrl, key: "ash_secret\n" }, { baseUrl, key: "" },
     { baseUrl, internalSecret: "ash secret" }, { baseUrl, timeout: 0 }, { baseUrl, attempts: Number.NaN },
-    { baseUrl, idleTimeout: -1 },
+    { baseUrl, idleTimeout: -1 }, { baseUrl, timeout: Infinity }, { baseUrl, retryDelay: 2 ** 31 },
   ]) {
     const isClean = (error: Error) => !error.message.includes("secret");
     assert.throws(() => new Client(options), isClean, JSON.stringify(options));
   }
+});
+
+test("invalid time limit of a call is refused", async () => {
+  await withServer([], {}, async (client, server) => {
+    for (const timeout of [0, -1, Number.NaN, Infinity, 2 ** 31]) {
+      const expected = { name: "RangeError", message: /^timeout must be a time/ };
+      await assert.rejects(client.listSessions({ timeout }), expected);
+    }
+    assert.equal(server.requests.length, 0);
+  });
 });

@@ -16,10 +16,13 @@ class AsyncBase:
     - `url`: the address of the server, such as `http://127.0.0.1:4100`.
     - `key`: an API key; operations that require none work without one.
     - `ca_file`: the certificates (PEM) of the authorities to trust for https, instead of those of the system.
-    - `attempts`: the maximum number of attempts for a request that can be repeated, and for a stream of those without
-      progress.
+    - `attempts`: the maximum number of attempts for a request that can be repeated.
+    - `stream_attempts`: the maximum number of attempts in a row for a stream that makes no progress. The delays of 8
+      add up to at least 30 seconds, which outlasts a restart of the server.
     - `connect_timeout`: the time limit for a connection, in seconds.
-    - `response_timeout`: the time limit for a whole response that is not a stream, in seconds.
+    - `response_timeout`: the time limit for a response that is not a stream, in seconds. `AsyncClient` applies it to
+      the whole response. `Client` cannot interrupt a read: it applies it to each read of the head, and then to the
+      whole body, which can exceed it by one read.
     - `stream_timeout`: the seconds without a byte after which a stream counts as lost; the server sends one each 15
       seconds.
 
@@ -33,11 +36,12 @@ class AsyncBase:
         *,
         ca_file: str | None = None,
         attempts: int = 4,
+        stream_attempts: int = 8,
         connect_timeout: float = 10,
         response_timeout: float = 330,
         stream_timeout: float = 45,
     ) -> None:
-        limits = Limits(attempts, connect_timeout, response_timeout, stream_timeout)
+        limits = Limits(attempts, stream_attempts, connect_timeout, response_timeout, stream_timeout)
         self._transport = AsyncTransport(url, key, ca_file, limits)
 
     def __repr__(self) -> str:

@@ -3,10 +3,11 @@
 This file is also the source of `_transport.py`, which `generator` derives from it.
 """
 
+import contextlib
 import time
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import httpx
@@ -17,7 +18,7 @@ from ._request import Request
 from ._resume import Position
 from ._retry import Limits, Retries
 from ._sse import EventParser
-from .types import Event
+from .types import Event, SessionResponse
 
 
 class AsyncEventStream:
@@ -28,12 +29,20 @@ class AsyncEventStream:
 
     def __init__(self, events: AsyncGenerator[Event, None]) -> None:
         self._events = events
+        self._was_cancelled = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        return await self._events.__anext__()
+        if self._was_cancelled:
+            # The generator is at its end, as after the last event.
+            raise ConnectionFailed("the stream was cancelled")
+        try:
+            return await self._events.__anext__()
+        except BaseException as error:
+            self._was_cancelled = not isinstance(error, Exception)
+            raise
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,22 +84,27 @@ class AsyncTransport:
             except httpx.RequestError as error:
                 failure = self._failure(error)
                 if not request.is_repeatable or isinstance(error, httpx.ReadTimeout):
-                    raise failure from error
+                    raise failure
                 delay = retries.delay_after(failure)
             await anyio.sleep(delay)
 
     async def _call_once(self, request: Request) -> httpx.Response:
         limit = self._limits.response_timeout
         end = time.monotonic() + limit
-        response = await self._send(request, limit)
+        content = bytearray()
         try:
-            content = bytearray()
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if time.monotonic() > end:
-                    raise httpx.ReadTimeout(f"the response was not complete after {limit:g} seconds")
-        finally:
-            await response.aclose()
+            with anyio.fail_after(limit):
+                response = await self._send(request, limit)
+                try:
+                    response.request.extensions["timeout"]["read"] = max(end - time.monotonic(), 0.001)
+                    async for chunk in response.aiter_bytes():
+                        content += chunk
+                        if time.monotonic() > end:
+                            raise TimeoutError
+                finally:
+                    await response.aclose()
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(f"the response was not complete after {limit:g} seconds") from error
         if not response.is_success:
             raise api_error(response.status_code, response.headers.get("retry-after"), bytes(content))
         return httpx.Response(response.status_code, headers=_kept(response), content=bytes(content))
@@ -114,35 +128,25 @@ class AsyncTransport:
         return AsyncEventStream(self._turn(request))
 
     async def _turn(self, request: Request) -> AsyncGenerator[Event, None]:
-        retries, position, has_ended = Retries(self._limits.attempts), Position(), False
+        retries, position, has_ended = Retries(self._limits.stream_attempts), Position(), False
         while True:
-            position.reconnect()
+            parser = EventParser()
             failure: SaggarError = ConnectionFailed("the stream ended before its turn")
             try:
-                response = await self._open_stream(request)
-                try:
-                    parser = EventParser()
-                    async for chunk in response.aiter_bytes():
-                        for received in parser.feed(chunk):
-                            event = position.accept(received)
-                            if event is None:
-                                continue
-                            retries.succeeded()
-                            # `done` can follow an error, and nothing follows `done`.
-                            has_ended = has_ended or event["event"] in ("done", "error")
-                            yield event
-                            if event["event"] == "done":
-                                return
-                        if parser.comments:
-                            retries.succeeded()
-                finally:
-                    await response.aclose()
-            except ApiError as error:
-                failure = error
-            except httpx.RequestError as error:
+                async with contextlib.aclosing(self._events(request, position, parser)) as events:
+                    async for event in events:
+                        retries.succeeded()
+                        # `done` can follow an error, and nothing follows `done`.
+                        has_ended = has_ended or event["event"] in ("done", "error")
+                        yield event
+                        if event["event"] == "done":
+                            return
+            except (SaggarError, httpx.RequestError) as error:
                 failure = self._failure(error)
             if has_ended:
                 return
+            if parser.comments:
+                retries.succeeded()
             await anyio.sleep(retries.delay_after(failure))
 
     def stream_session(self, request: Request, session: Request, after: int) -> AsyncEventStream:
@@ -150,44 +154,43 @@ class AsyncTransport:
         return AsyncEventStream(self._session(request, session, after))
 
     async def _session(self, request: Request, session: Request, after: int) -> AsyncGenerator[Event, None]:
-        retries, position, had_no_sandbox = Retries(self._limits.attempts), Position(after), False
+        retries, position, had_no_sandbox = Retries(self._limits.stream_attempts), Position(after), False
         while True:
-            position.reconnect()
-            is_new, is_complete = False, False
+            parser, is_new = EventParser(), False
             failure: SaggarError = ConnectionFailed("the server ended the stream")
+            resumed = Request("GET", request.path, headers={"last-event-id": position.resume_after})
             try:
-                headers = {"last-event-id": position.resume_after}
-                response = await self._open_stream(Request("GET", request.path, headers=headers))
-                try:
-                    parser = EventParser()
-                    async for chunk in response.aiter_bytes():
-                        for received in parser.feed(chunk):
-                            event = position.accept(received)
-                            if event is not None:
-                                is_new = True
-                                retries.succeeded()
-                                yield event
-                        if parser.comments:
-                            # The stream of a session without a sandbox ends at once, without comments.
-                            had_no_sandbox = False
-                            retries.succeeded()
-                    is_complete = True
-                finally:
-                    await response.aclose()
-            except ApiError as error:
-                failure = error
-            except httpx.RequestError as error:
-                failure = self._failure(error)
-            if is_complete:
-                # The server ends a stream when it stops, and when there is no sandbox. Events that it stored since then
-                # are requested once more.
-                if had_no_sandbox and not is_new:
+                async with contextlib.aclosing(self._events(resumed, position, parser)) as events:
+                    async for event in events:
+                        is_new = True
+                        retries.succeeded()
+                        yield event
+                # The server ends a stream when it stops, and when there is no sandbox: then at once, without comments.
+                # Events that it stored since then are requested once more.
+                if had_no_sandbox and not is_new and not parser.comments:
                     return
-                status = (await self.call(session)).json()["session"]["status"]
-                had_no_sandbox = status not in ("starting", "active")
+                response = cast(SessionResponse, _request.parse_json(await self._call_once(session)))
+                had_no_sandbox = response["session"]["status"] not in ("starting", "active")
                 if had_no_sandbox:
                     continue
+            except (SaggarError, httpx.RequestError) as error:
+                failure, had_no_sandbox = self._failure(error), False
+            if parser.comments:
+                retries.succeeded()
             await anyio.sleep(retries.delay_after(failure))
+
+    async def _events(self, request: Request, position: Position, parser: EventParser) -> AsyncGenerator[Event, None]:
+        """The new events of one connection. `parser` counts its comments, which show that it was alive."""
+        position.reconnect()
+        response = await self._open_stream(request)
+        try:
+            async for chunk in response.aiter_bytes():
+                for received in parser.feed(chunk):
+                    event = position.accept(received)
+                    if event is not None:
+                        yield event
+        finally:
+            await response.aclose()
 
     async def _open_stream(self, request: Request) -> httpx.Response:
         response = await self._send(request, self._limits.stream_timeout)
@@ -203,9 +206,13 @@ class AsyncTransport:
             raise ApiError(response.status_code, "the response is not a stream of events", None)
         raise api_error(response.status_code, response.headers.get("retry-after"), content)
 
-    def _failure(self, error: httpx.RequestError) -> ConnectionFailed:
+    def _failure(self, error: SaggarError | httpx.RequestError) -> SaggarError:
+        if isinstance(error, SaggarError):
+            return error
         reason = str(error) or type(error).__name__
-        return ConnectionFailed(f"the connection to {self.url} failed: {reason}")
+        failure = ConnectionFailed(f"the connection to {self.url} failed: {reason}")
+        failure.__cause__ = error
+        return failure
 
 
 def _kept(response: httpx.Response) -> dict[str, Any]:

@@ -32,13 +32,19 @@ class Request:
 def fill_path(template: str, **parameters: str) -> str:
     """Inserts parameters into the path of an operation.
 
-    Raises ValueError for a parameter that would name another route.
+    A file path (`{path}` at the end) keeps its slashes; each other parameter is one segment. Raises ValueError for a
+    segment that would name another route.
     """
+    filled = {}
     for name, value in parameters.items():
-        if value in ("", ".", ".."):
-            raise ValueError(f"{name} is {value!r}, which cannot be a part of an address")
-    # A slash is escaped, so that no segment of a file path can be one of the above.
-    return template.format(**{name: quote(value, safe="") for name, value in parameters.items()})
+        is_file_path = name == "path" and template.endswith("/{path}")
+        segments = value.split("/") if is_file_path else [value]
+        for segment in segments:
+            if segment in ("", ".", ".."):
+                part = "has an empty segment" if not segment else f"has the segment {segment!r}"
+                raise ValueError(f"{name} is {value!r}: it {part}, which would name another address")
+        filled[name] = "/".join(quote(segment, safe="") for segment in segments)
+    return template.format(**filled)
 
 
 def to_text(values: Mapping[str, Parameter]) -> dict[str, str]:
@@ -62,10 +68,13 @@ def to_headers(values: Mapping[str, Parameter]) -> dict[str, str]:
 
 def check_url(url: str) -> str:
     """Returns the address of a server without a slash at its end."""
-    parts = httpx.URL(url)
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise ValueError("the address of the server is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.host:
         raise ValueError("the address of the server must begin with http:// or https://")
-    if parts.userinfo or parts.query or parts.fragment:
+    if parts.userinfo or "?" in url or "#" in url:
         raise ValueError("the address of the server must have no user, query or fragment")
     return str(parts).rstrip("/")
 
@@ -82,7 +91,10 @@ def authorization(key: str | None) -> dict[str, str]:
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Trusts the authorities of the system, or only those of this file (PEM)."""
-    return ssl.create_default_context(cafile=ca_file)
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ValueError(f"ca_file is {ca_file!r}, which has no certificates that can be read: {error}") from error
 
 
 def new_key() -> str:

@@ -8,6 +8,8 @@ from ._errors import ApiError
 MAX_DELAY = 30.0
 """The longest delay before a request is repeated, in seconds."""
 _FIRST_DELAY = 0.5
+_MAX_TIMEOUT = 24 * 86400.0
+"""In seconds; above, sockets fail with an overflow."""
 
 
 @dataclass(frozen=True)
@@ -15,16 +17,19 @@ class Limits:
     """The limits of a client; times are in seconds."""
 
     attempts: int
+    stream_attempts: int
     connect_timeout: float
     response_timeout: float
     stream_timeout: float
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}; it must be at least 1")
+        for name in ("attempts", "stream_attempts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("connect_timeout", "response_timeout", "stream_timeout"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be greater than 0")
+            if not 0 < getattr(self, name) <= _MAX_TIMEOUT:
+                limits = f"greater than 0 and at most {_MAX_TIMEOUT:.0f} seconds"
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be {limits}")
 
 
 class Retries:
@@ -48,7 +53,7 @@ class Retries:
         if self._failures >= self._attempts:
             raise error
         # Not the same delay for clients that a restart of the server cut off at once.
-        delay = min(_FIRST_DELAY * 2.0 ** (self._failures - 1), MAX_DELAY) * random.uniform(0.5, 1)
+        delay = min(_FIRST_DELAY * 2.0 ** min(self._failures - 1, 10), MAX_DELAY) * random.uniform(0.5, 1)
         if not isinstance(error, ApiError):
             return delay
         wanted = error.retry_after

@@ -1,7 +1,7 @@
 """Parser of server-sent events, by section 9.2 of the HTML standard of WHATWG.
 
-httpx-sse is not used: it keeps a byte order mark, and does not tell comments, by which the client sees that a stream is
-alive.
+httpx-sse is not used: httpx-sse 0.4 keeps a byte order mark and drops comments, by which the client sees that a stream
+is alive.
 """
 
 import codecs

@@ -1,10 +1,11 @@
 # Derived from _async_transport.py by `python3 -m generator`; do not edit.
 """Sends requests, repeats them, and reads streams."""
 
+import contextlib
 import time
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
 
@@ -14,7 +15,7 @@ from ._request import Request
 from ._resume import Position
 from ._retry import Limits, Retries
 from ._sse import EventParser
-from .types import Event
+from .types import Event, SessionResponse
 
 
 class EventStream:
@@ -25,12 +26,20 @@ class EventStream:
 
     def __init__(self, events: Generator[Event, None, None]) -> None:
         self._events = events
+        self._was_cancelled = False
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        return self._events.__next__()
+        if self._was_cancelled:
+            # The generator is at its end, as after the last event.
+            raise ConnectionFailed("the stream was cancelled")
+        try:
+            return self._events.__next__()
+        except BaseException as error:
+            self._was_cancelled = not isinstance(error, Exception)
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -72,22 +81,27 @@ class Transport:
             except httpx.RequestError as error:
                 failure = self._failure(error)
                 if not request.is_repeatable or isinstance(error, httpx.ReadTimeout):
-                    raise failure from error
+                    raise failure
                 delay = retries.delay_after(failure)
             time.sleep(delay)
 
     def _call_once(self, request: Request) -> httpx.Response:
         limit = self._limits.response_timeout
         end = time.monotonic() + limit
-        response = self._send(request, limit)
+        content = bytearray()
         try:
-            content = bytearray()
-            for chunk in response.iter_bytes():
-                content += chunk
-                if time.monotonic() > end:
-                    raise httpx.ReadTimeout(f"the response was not complete after {limit:g} seconds")
-        finally:
-            response.close()
+            with contextlib.nullcontext():
+                response = self._send(request, limit)
+                try:
+                    response.request.extensions["timeout"]["read"] = max(end - time.monotonic(), 0.001)
+                    for chunk in response.iter_bytes():
+                        content += chunk
+                        if time.monotonic() > end:
+                            raise TimeoutError
+                finally:
+                    response.close()
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(f"the response was not complete after {limit:g} seconds") from error
         if not response.is_success:
             raise api_error(response.status_code, response.headers.get("retry-after"), bytes(content))
         return httpx.Response(response.status_code, headers=_kept(response), content=bytes(content))
@@ -111,35 +125,25 @@ class Transport:
         return EventStream(self._turn(request))
 
     def _turn(self, request: Request) -> Generator[Event, None, None]:
-        retries, position, has_ended = Retries(self._limits.attempts), Position(), False
+        retries, position, has_ended = Retries(self._limits.stream_attempts), Position(), False
         while True:
-            position.reconnect()
+            parser = EventParser()
             failure: SaggarError = ConnectionFailed("the stream ended before its turn")
             try:
-                response = self._open_stream(request)
-                try:
-                    parser = EventParser()
-                    for chunk in response.iter_bytes():
-                        for received in parser.feed(chunk):
-                            event = position.accept(received)
-                            if event is None:
-                                continue
-                            retries.succeeded()
-                            # `done` can follow an error, and nothing follows `done`.
-                            has_ended = has_ended or event["event"] in ("done", "error")
-                            yield event
-                            if event["event"] == "done":
-                                return
-                        if parser.comments:
-                            retries.succeeded()
-                finally:
-                    response.close()
-            except ApiError as error:
-                failure = error
-            except httpx.RequestError as error:
+                with contextlib.closing(self._events(request, position, parser)) as events:
+                    for event in events:
+                        retries.succeeded()
+                        # `done` can follow an error, and nothing follows `done`.
+                        has_ended = has_ended or event["event"] in ("done", "error")
+                        yield event
+                        if event["event"] == "done":
+                            return
+            except (SaggarError, httpx.RequestError) as error:
                 failure = self._failure(error)
             if has_ended:
                 return
+            if parser.comments:
+                retries.succeeded()
             time.sleep(retries.delay_after(failure))
 
     def stream_session(self, request: Request, session: Request, after: int) -> EventStream:
@@ -147,44 +151,43 @@ class Transport:
         return EventStream(self._session(request, session, after))
 
     def _session(self, request: Request, session: Request, after: int) -> Generator[Event, None, None]:
-        retries, position, had_no_sandbox = Retries(self._limits.attempts), Position(after), False
+        retries, position, had_no_sandbox = Retries(self._limits.stream_attempts), Position(after), False
         while True:
-            position.reconnect()
-            is_new, is_complete = False, False
+            parser, is_new = EventParser(), False
             failure: SaggarError = ConnectionFailed("the server ended the stream")
+            resumed = Request("GET", request.path, headers={"last-event-id": position.resume_after})
             try:
-                headers = {"last-event-id": position.resume_after}
-                response = self._open_stream(Request("GET", request.path, headers=headers))
-                try:
-                    parser = EventParser()
-                    for chunk in response.iter_bytes():
-                        for received in parser.feed(chunk):
-                            event = position.accept(received)
-                            if event is not None:
-                                is_new = True
-                                retries.succeeded()
-                                yield event
-                        if parser.comments:
-                            # The stream of a session without a sandbox ends at once, without comments.
-                            had_no_sandbox = False
-                            retries.succeeded()
-                    is_complete = True
-                finally:
-                    response.close()
-            except ApiError as error:
-                failure = error
-            except httpx.RequestError as error:
-                failure = self._failure(error)
-            if is_complete:
-                # The server ends a stream when it stops, and when there is no sandbox. Events that it stored since then
-                # are requested once more.
-                if had_no_sandbox and not is_new:
+                with contextlib.closing(self._events(resumed, position, parser)) as events:
+                    for event in events:
+                        is_new = True
+                        retries.succeeded()
+                        yield event
+                # The server ends a stream when it stops, and when there is no sandbox: then at once, without comments.
+                # Events that it stored since then are requested once more.
+                if had_no_sandbox and not is_new and not parser.comments:
                     return
-                status = (self.call(session)).json()["session"]["status"]
-                had_no_sandbox = status not in ("starting", "active")
+                response = cast(SessionResponse, _request.parse_json(self._call_once(session)))
+                had_no_sandbox = response["session"]["status"] not in ("starting", "active")
                 if had_no_sandbox:
                     continue
+            except (SaggarError, httpx.RequestError) as error:
+                failure, had_no_sandbox = self._failure(error), False
+            if parser.comments:
+                retries.succeeded()
             time.sleep(retries.delay_after(failure))
+
+    def _events(self, request: Request, position: Position, parser: EventParser) -> Generator[Event, None, None]:
+        """The new events of one connection. `parser` counts its comments, which show that it was alive."""
+        position.reconnect()
+        response = self._open_stream(request)
+        try:
+            for chunk in response.iter_bytes():
+                for received in parser.feed(chunk):
+                    event = position.accept(received)
+                    if event is not None:
+                        yield event
+        finally:
+            response.close()
 
     def _open_stream(self, request: Request) -> httpx.Response:
         response = self._send(request, self._limits.stream_timeout)
@@ -200,9 +203,13 @@ class Transport:
             raise ApiError(response.status_code, "the response is not a stream of events", None)
         raise api_error(response.status_code, response.headers.get("retry-after"), content)
 
-    def _failure(self, error: httpx.RequestError) -> ConnectionFailed:
+    def _failure(self, error: SaggarError | httpx.RequestError) -> SaggarError:
+        if isinstance(error, SaggarError):
+            return error
         reason = str(error) or type(error).__name__
-        return ConnectionFailed(f"the connection to {self.url} failed: {reason}")
+        failure = ConnectionFailed(f"the connection to {self.url} failed: {reason}")
+        failure.__cause__ = error
+        return failure
 
 
 def _kept(response: httpx.Response) -> dict[str, Any]:

@@ -61,7 +61,9 @@ async def check_cut_turn_async(server: Server, client: Client, session: str) -> 
 def check_restart(server: Server, client: Client, session: str, stop: Any) -> None:
     """A stream of a session gets a turn before and one after a restart, each once."""
     first = list(client.send_message(session, {"content": "before"}))[1:]
-    with client.stream_session(session, after=first[0]["id"] - 1) as stream:
+    # However long the restart takes.
+    patient = Client(server.url, server.key, stream_attempts=1000)
+    with patient, patient.stream_session(session, after=first[0]["id"] - 1) as stream:
         assert next(stream)["event"] == "session_start"
         assert [next(stream) for _ in first] == first
         stop()

@@ -95,8 +95,12 @@ export const cut: Answer = (socket) => socket.destroy();
 /** Accepts the request, and sends nothing. */
 export const silence: Answer = () => {};
 
+/**
+ * A connection has one request, but without `connection: close`: with it, `fetch` of Node.js takes a body that is cut
+ * for a whole one.
+ */
 export const STREAM_HEAD =
-  "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n";
+  "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nkeep-alive: timeout=0\r\n\r\n";
 
 /** A chunk of a response. */
 export function chunk(text: string): string {
