@@ -61,7 +61,7 @@ pub struct LoginArgs {
     /// Read the key from FILE [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// The address of the server, such as https://agents.example
+    /// The address of the server, with its scheme: http or https
     pub url: String,
 }
 
