@@ -34,6 +34,14 @@ const WIDEN_HINT: &str = "to permit more, use an option of the command line, --p
 /// The hint for a layer that asks for more than a lock permits.
 const UNLOCK_HINT: &str = "request less, or ask the owner of that file to permit more in it";
 
+/// The directory of the user's own configuration: $XDG_CONFIG_HOME/saggar. `None` without a home directory.
+pub fn user_directory() -> Option<PathBuf> {
+    // A relative XDG_CONFIG_HOME must be ignored (XDG Base Directory Specification).
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let user = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
+    user.map(|directory| directory.join("saggar"))
+}
+
 /// The directories and files that the layers are read from.
 #[derive(Debug, Clone)]
 pub struct PolicySources {
@@ -61,13 +69,10 @@ impl PolicySources {
     /// The sources of this host and of the user with the effective uid `owner`, without folders and
     /// `--policy` files.
     pub fn of_this_host(current: PathBuf, owner: u32, parser: &'static dyn FolderParser) -> PolicySources {
-        // A relative XDG_CONFIG_HOME must be ignored (XDG Base Directory Specification).
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let user = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
         PolicySources {
             vendor_directory: "/usr/share/saggar".into(),
             system_directory: "/etc/saggar".into(),
-            user_directory: user.map(|directory| directory.join("saggar")),
+            user_directory: user_directory(),
             agent_folder: None,
             workspace: None,
             policy_files: Vec::new(),

@@ -4,6 +4,7 @@ use super::hidden_input::HiddenInput;
 use crate::cli::remote::{LoginArgs, RemoteServerArgs, RemoteShowArgs};
 use crate::cmd::{print_raw, print_text};
 use crate::error::{Code, Error, Result};
+use crate::spec::policy;
 use saggar_remote::login::{check_confidential, file_in};
 use saggar_remote::{ApiKey, Connection, Login, ServerAddress};
 use serde_json::Value;
@@ -94,10 +95,7 @@ pub(super) fn status(server: &Connection, args: &RemoteShowArgs) -> Result<u8> {
 
 /// The file with the login of the user.
 fn login_file() -> Result<PathBuf> {
-    // A relative XDG_CONFIG_HOME must be ignored (XDG Base Directory Specification).
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let directory = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
-    directory.map(|directory| file_in(&directory.join("saggar"))).ok_or_else(|| {
+    policy::user_directory().map(|directory| file_in(&directory)).ok_or_else(|| {
         Error::new(Code::Unsupported, "there is no directory for the login")
             .hint("set HOME or XDG_CONFIG_HOME")
     })
