@@ -42,10 +42,9 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The limits of a server: as many connections as the limit of open files permits (getrlimit(2)).
-    pub fn for_server(grace: Duration) -> Self {
-        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        let connections = (files / DESCRIPTORS).clamp(16, MAX_CONNECTIONS);
+    /// The limits of a server that may open this number of files.
+    pub fn for_server(open_files: u64, grace: Duration) -> Self {
+        let connections = (open_files / DESCRIPTORS).clamp(16, MAX_CONNECTIONS);
         let connections = usize::try_from(connections).unwrap_or(16);
         ConnectionLimits { connections, head_timeout: HEAD_TIMEOUT, grace }
     }

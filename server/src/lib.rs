@@ -12,6 +12,7 @@
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! stream        conversion of agent messages to server-sent events and database rows
 //! mutex         mutexes after a panic
+//! open_files    the limit on open files
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
 //! agent_files   files in an agent folder
@@ -36,6 +37,7 @@ pub mod error;
 pub mod http_server;
 pub mod keyed_locks;
 mod mutex;
+pub mod open_files;
 pub mod running;
 pub mod saggar;
 pub mod session_directory;
@@ -52,6 +54,7 @@ use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::http_server::ConnectionLimits;
+use crate::open_files::raise_open_file_limit;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
@@ -75,6 +78,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// Fails if the data directory, the database or the listening address cannot be used.
 pub async fn serve(settings: Settings) -> Result<()> {
+    let open_files = raise_open_file_limit();
     let data_dir = settings.create_data_directory()?;
     // Both locks are held until the process exits.
     let _data_lock = lock_data_directory(&data_dir)?;
@@ -121,7 +125,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     if let Err(error) = print_address(scheme, address, initial_key.as_ref()) {
         warn!("cannot print the address {scheme}://{address} to standard output: {error}");
     }
-    let limits = ConnectionLimits::for_server(SHUTDOWN_TIMEOUT);
+    let limits = ConnectionLimits::for_server(open_files, SHUTDOWN_TIMEOUT);
     http_server::serve(listener, tls, api::router(app), shutdown, limits).await;
     // A sandbox that does not answer is not waited for.
     if timeout(SHUTDOWN_TIMEOUT, tasks.wait_until_idle()).await.is_err() {
