@@ -20,6 +20,8 @@
 //! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
 //! tls           the certificate of the server
+//! hangup        what SIGHUP does
+//! service_manager  messages to systemd
 //! api           the routes, and the files of the web page, which are in server/page
 //! ```
 
@@ -34,12 +36,14 @@ pub mod clock;
 pub mod data_lock;
 pub mod digest;
 pub mod error;
+pub mod hangup;
 pub mod http_server;
 pub mod keyed_locks;
 mod mutex;
 pub mod open_files;
 pub mod running;
 pub mod saggar;
+pub mod service_manager;
 pub mod session_directory;
 pub mod settings;
 pub mod skipped_names;
@@ -107,13 +111,8 @@ pub async fn serve(settings: Settings) -> Result<()> {
     spawn_counted(&tasks, api::evict_idle_sessions(Arc::clone(&app)));
     spawn_counted(&tasks, api::maintain_warm_pool(Arc::clone(&app)));
     let scheme = if certificate.is_some() { "https" } else { "http" };
-    let tls = match certificate {
-        Some(certificate) => {
-            Arc::clone(&certificate).reload_at_hangup()?;
-            Some(certificate.acceptor()?)
-        }
-        None => None,
-    };
+    hangup::reload_at_hangup(certificate.clone())?;
+    let tls = certificate.map(ServerCertificate::acceptor).transpose()?;
     if tls.is_none() && !address.ip().is_loopback() {
         warn!(
             "connections from other hosts are not encrypted, and API keys can be read: see --tls-certificate"
@@ -125,6 +124,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     if let Err(error) = print_address(scheme, address, initial_key.as_ref()) {
         warn!("cannot print the address {scheme}://{address} to standard output: {error}");
     }
+    service_manager::notify_ready();
     let limits = ConnectionLimits::for_server(open_files, SHUTDOWN_TIMEOUT);
     http_server::serve(listener, tls, api::router(app), shutdown, limits).await;
     // A sandbox that does not answer is not waited for.
@@ -169,6 +169,7 @@ fn shutdown_signal(tasks: Tasks) -> Result<impl Future<Output = ()> + Send + 'st
             _ = interrupt.recv() => {}
         }
         info!("shutting down; sessions continue");
+        service_manager::notify_stopping();
         tasks.begin_shutdown();
     })
 }

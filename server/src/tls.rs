@@ -12,7 +12,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tracing::{error, info};
 
@@ -44,11 +43,15 @@ impl ServerCertificate {
         Ok(ServerCertificate { files, provider, current })
     }
 
-    /// Reads the files again. After an error, the former certificate is used on.
-    ///
-    /// # Errors
-    /// As [`ServerCertificate::load`].
-    pub fn reload(&self) -> Result<()> {
+    /// Reads the files again, and logs the result. After an error, the former certificate is used on.
+    pub fn reload_or_log(&self) {
+        match self.reload() {
+            Ok(()) => info!("read the certificate {} again", self.files.certificate.display()),
+            Err(error) => error!("the former certificate stays in use: {error}"),
+        }
+    }
+
+    fn reload(&self) -> Result<()> {
         let read = Arc::new(read(&self.files, &self.provider)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
         Ok(())
@@ -64,23 +67,6 @@ impl ServerCertificate {
         let mut config = versions.with_no_client_auth().with_cert_resolver(self);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
-    }
-
-    /// Reads the files again at each SIGHUP.
-    ///
-    /// # Errors
-    /// Fails if the signal cannot be handled.
-    pub fn reload_at_hangup(self: Arc<Self>) -> Result<()> {
-        let mut hangup = signal(SignalKind::hangup()).context(|| "cannot handle SIGHUP")?;
-        tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                match self.reload() {
-                    Ok(()) => info!("read the certificate {} again", self.files.certificate.display()),
-                    Err(error) => error!("the former certificate stays in use: {error}"),
-                }
-            }
-        });
-        Ok(())
     }
 }
 

@@ -209,8 +209,8 @@ impl Program {
         for name in names.filter(|name| name.as_encoded_bytes().starts_with(b"ASH_")) {
             command.env_remove(name);
         }
-        // The client of PostgreSQL in the server reads it.
-        command.env_remove("PGPASSWORD");
+        // The client of PostgreSQL in the server reads the first; the second is for the server alone (sd_notify(3)).
+        command.env_remove("PGPASSWORD").env_remove("NOTIFY_SOCKET");
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
         command.args([OsStr::new("session"), OsStr::new(verb)]).stdin(Stdio::null());
         command

@@ -90,6 +90,7 @@ fn server_keys_are_not_inherited_by_supervisors() {
         ("ASH_API_KEY", "configured"),
         ("ASH_CREDENTIAL_KEY", "secret-of-it"),
         ("PGPASSWORD", "of-database"),
+        ("NOTIFY_SOCKET", "/nowhere/of-manager"),
     ];
     let server = Server::start_with(&[], &variables);
     let client = server.client_with(Some("configured"));
@@ -98,7 +99,7 @@ fn server_keys_are_not_inherited_by_supervisors() {
     let supervisor = server.supervisor(session["session"]["id"].as_str().unwrap());
     let environment = fs::read(format!("/proc/{}/environ", supervisor.as_raw_nonzero())).unwrap_or_default();
     let environment = String::from_utf8_lossy(&environment);
-    for secret in ["configured", "secret-of-it", "of-database"] {
+    for secret in ["configured", "secret-of-it", "of-database", "of-manager"] {
         assert!(!environment.contains(secret), "{environment}");
     }
 }

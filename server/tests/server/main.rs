@@ -35,6 +35,7 @@ mod rate_limit;
 mod remote;
 mod repeated;
 mod restart;
+mod service_manager;
 mod sessions;
 mod stream;
 mod support;
