@@ -44,7 +44,7 @@ lint() {
 
 scripts() {
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
-        packaging/{build,check,completions} packaging/deb/{postinst,postrm} \
+        packaging/{build,check,completions} packaging/deb/{postinst,postrm} packaging/deb/server/{postinst,prerm,postrm} \
         tests/vm/{run,kernel,init,guest,machine,cgroups,systemd} server/tests/server/support/postgres.sh
 }
 
@@ -342,7 +342,7 @@ package_tools() { SAGGAR_PACKAGES=deb packaging/build tools; }
 # One package with the binary that is there: what packaging does, and where each file lands.
 package() {
     set -e
-    export SAGGAR_PACKAGES=deb
+    export SAGGAR_PACKAGES=deb SAGGAR_PROGRAMS=saggar
     SAGGAR_BINARY=$target/release/saggar packaging/build
     packaging/check
 }
