@@ -10,7 +10,7 @@ prepare() {
     # tests/network/clients.rs, beside git, node and npm.
     wanted="$wanted python3-pip golang-go default-jdk-headless"
     # tests/orchestrators and tests/vm.
-    wanted="$wanted podman buildah containerd docker.io runc apparmor qemu-system-x86 kmod e2fsprogs"
+    wanted="$wanted podman catatonit buildah containerd docker.io runc apparmor qemu-system-x86 kmod e2fsprogs"
     wanted="$wanted systemd dbus-user-session tmux"
     # The tests of the server start servers of their own. Without this file, the package would start one, too.
     wanted="$wanted postgresql"
@@ -45,7 +45,7 @@ lint() {
 scripts() {
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
         packaging/{build,check,completions} packaging/deb/{postinst,postrm} packaging/deb/server/{postinst,prerm,postrm} \
-        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd} server/tests/server/support/postgres.sh
+        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd} packaging/container/check server/tests/server/support/postgres.sh
 }
 
 # Licences, duplicates, bans and sources of what we depend on, as deny.toml has them.
@@ -353,6 +353,9 @@ packages() {
     packaging/build
     packaging/check
 }
+
+# The image of the server, from the programs of the packages, and what its container can do.
+container() { packaging/container/check target/packages/stage/saggar target/packages/stage/server/saggar-server; }
 
 # The same sources and the same time give the same packages.
 packages_again() {
