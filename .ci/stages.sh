@@ -45,7 +45,7 @@ lint() {
 scripts() {
     shellcheck -x .ci/{run,full,lib.sh,stages.sh,install-agent,as-user} benches/compare/run \
         packaging/{build,check,completions} packaging/deb/{postinst,postrm} packaging/deb/server/{postinst,prerm,postrm} \
-        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd} packaging/container/check server/tests/server/support/postgres.sh
+        tests/vm/{run,kernel,init,guest,machine,cgroups,systemd,service} packaging/container/check server/tests/server/support/postgres.sh
 }
 
 # Licences, duplicates, bans and sources of what we depend on, as deny.toml has them.
@@ -285,6 +285,7 @@ guests() {
             echo "--kernel $kernel --timeout 1800 kc_06_forks"
             echo "--kernel $kernel --timeout 1800 --test variants given_"
             echo "--kernel $kernel --timeout 1800 --variant systemd --test variants systemd"
+            echo "--kernel $kernel --timeout 1800 --variant systemd -- tests/vm/service"
             echo "--kernel $kernel --timeout 3600 --as root --test variants places::"
             echo "--kernel $kernel --timeout 3600 --as root --variant systemd --test variants places::"
             echo "--kernel $kernel --timeout 1800 --as root --variant hybrid --test variants places::"
