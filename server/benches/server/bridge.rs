@@ -1,0 +1,20 @@
+//! Turns on the socket of a bridge, without the server.
+
+use saggar_bridge::client::{BridgeClient, ClientCommand, EventBody};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Runs one turn on a connection of its own. Returns the time from its begin to the first event.
+pub(crate) fn run_turn(socket: &Path) -> Duration {
+    let start = Instant::now();
+    let mut client = BridgeClient::connect(socket).expect("the bridge listens");
+    client.send(&ClientCommand::query("hi", "").with_id(1)).expect("the bridge takes commands");
+    let mut first = None;
+    loop {
+        let event = client.receive().expect("the bridge answers").expect("the turn ends");
+        first.get_or_insert_with(|| start.elapsed());
+        if matches!(event.body(), EventBody::Done(_)) {
+            return first.unwrap_or_default();
+        }
+    }
+}
