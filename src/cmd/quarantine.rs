@@ -168,7 +168,7 @@ fn as_json(id: &str, item: &QuarantinedItem, directory: Option<&Path>) -> String
     let at = aside.or_else(|| directory.map(|directory| directory.join(&item.name)));
     let value = serde_json::json!({
         "id": id, "number": item.number, "name": item.name, "path": item.original_path().to_string_lossy(),
-        "why": item.why, "replaced": item.placeholder.is_some(), "at": at.map(|at| at.to_string_lossy().into_owned()),
+        "workspace": item.workspace.as_path().to_string_lossy(), "why": item.why, "replaced": item.placeholder.is_some(), "at": at.map(|at| at.to_string_lossy().into_owned()),
     });
     format!("{value}\n")
 }

@@ -22,6 +22,7 @@ fn listed(wrap: &Wrap) -> Vec<String> {
     let path = |line: &str| {
         let item: Value = serde_json::from_str(line).unwrap();
         assert!(fs::symlink_metadata(item["at"].as_str().unwrap()).is_ok(), "{item}");
+        assert_eq!(item["workspace"], wrap.work().to_str().unwrap());
         item["path"].as_str().unwrap().trim_start_matches(&work).to_owned()
     };
     text.lines().map(path).collect()

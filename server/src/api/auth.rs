@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub(super) struct Caller {
     /// The tenant whose agents and sessions the client can access.
     pub(super) tenant: String,
+    /// What its key permits.
+    pub(super) scope: KeyScope,
 }
 
 /// Paths that require no key, besides those of the web page.
@@ -63,7 +65,7 @@ async fn find_caller(
         None => return Err(unauthorized("Invalid API key")),
     };
     scope::check(scope, method, path)?;
-    Ok(Some(Caller { tenant }))
+    Ok(Some(Caller { tenant, scope }))
 }
 
 fn check_internal_secret(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {

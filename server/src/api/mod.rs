@@ -29,6 +29,7 @@ mod objects;
 mod openapi;
 mod page;
 mod permissions;
+mod quarantine;
 mod queue;
 mod queue_turn;
 mod queue_worker;
@@ -138,6 +139,7 @@ fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(workspace_changes::show))
         .routes(routes!(workspace_changes::apply))
         .routes(routes!(workspace_changes::discard))
+        .routes(routes!(quarantine::list, quarantine::release))
         .routes(routes!(attachments::list, attachments::create).layer(attachment_body))
         .routes(routes!(attachments::read, attachments::delete))
         .routes(routes!(queue::list, queue::enqueue))

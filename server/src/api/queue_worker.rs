@@ -11,6 +11,7 @@ use super::messages::{OpenTurn, open_turn};
 use super::queue_turn::{follow_turn, receive_turn};
 use super::sessions::{self, find_session, start_session};
 use super::{lifecycle, queue_turn};
+use crate::api_key::KeyScope;
 use crate::clock;
 use crate::error::Result;
 use crate::store::{Page, QueueItem, Status};
@@ -110,7 +111,7 @@ fn time_until(time: &str) -> Duration {
 }
 
 fn caller(item: &QueueItem) -> Caller {
-    Caller { tenant: item.tenant_id.clone() }
+    Caller { tenant: item.tenant_id.clone(), scope: KeyScope::Agent }
 }
 
 /// Runs the turn of an item that this server has claimed.

@@ -6,6 +6,9 @@ use axum::http::{Method, StatusCode};
 
 /// Routes that only the scope `admin` may use, also to read: they manage secrets.
 const ADMIN_ROUTES: [&str; 2] = ["/api/api-keys", "/api/credentials"];
+/// Parts of a session that only the scope `admin` may write. To apply its changes is a deployment, since they become part
+/// of the folder of its agent.
+const ADMIN_PARTS: [&str; 1] = ["apply"];
 /// Routes that the scope `agent` may use to write.
 const AGENT_ROUTES: [&str; 1] = ["/api/sessions"];
 
@@ -14,11 +17,18 @@ const AGENT_ROUTES: [&str; 1] = ["/api/sessions"];
 /// # Errors
 /// 403 names the scope that the request needs.
 pub(super) fn check(scope: KeyScope, method: &Method, path: &str) -> Result<(), ApiError> {
-    let needed = needed_scope(method, path);
+    require(scope, needed_scope(method, path), &format!("{method} {path}"))
+}
+
+/// Rejects a request with this effect if the scope of its key does not permit it: for routes where the body decides.
+///
+/// # Errors
+/// 403 names the scope that the request needs.
+pub(super) fn require(scope: KeyScope, needed: KeyScope, effect: &str) -> Result<(), ApiError> {
     if scope >= needed {
         return Ok(());
     }
-    let text = format!("{method} {path} needs an API key with the scope {needed}; this key has {scope}");
+    let text = format!("{effect} needs an API key with the scope {needed}; this key has {scope}");
     Err(ApiError::with_status(StatusCode::FORBIDDEN, text))
 }
 
@@ -29,12 +39,11 @@ fn needed_scope(method: &Method, path: &str) -> KeyScope {
             path.strip_prefix(route).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     };
-    // The changes of a session become part of the folder of its agent: this is a deployment.
-    let applies = path.strip_prefix("/api/sessions/").and_then(|rest| rest.split_once('/'));
-    let applies = applies.is_some_and(|(_, part)| part == "apply");
+    let part = path.strip_prefix("/api/sessions/").and_then(|rest| rest.split_once('/'));
     match *method {
-        _ if applies || is_below(&ADMIN_ROUTES) => KeyScope::Admin,
+        _ if is_below(&ADMIN_ROUTES) => KeyScope::Admin,
         Method::GET | Method::HEAD => KeyScope::Read,
+        _ if part.is_some_and(|(_, part)| ADMIN_PARTS.contains(&part)) => KeyScope::Admin,
         _ if is_below(&AGENT_ROUTES) => KeyScope::Agent,
         _ => KeyScope::Admin,
     }
@@ -55,6 +64,7 @@ mod tests {
             (Method::DELETE, "/api/sessions/1", KeyScope::Agent),
             (Method::POST, "/api/sessions/1/apply", KeyScope::Admin),
             (Method::POST, "/api/sessions/1/discard", KeyScope::Agent),
+            (Method::POST, "/api/sessions/1/quarantine", KeyScope::Agent),
             (Method::DELETE, "/api/sessions/1/files/apply", KeyScope::Agent),
             (Method::POST, "/api/sessionsx", KeyScope::Admin),
             (Method::POST, "/api/agents", KeyScope::Admin),

@@ -1,9 +1,8 @@
-//! The program `saggar`: each method runs `saggar session …` as a process (saggar-session(1)).
+//! The program `saggar`: each method runs `saggar session …` or another command as a process (saggar-session(1)).
 
 use super::EventReader;
 use crate::settings::Settings;
 use serde::{Deserialize, Deserializer};
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -202,7 +201,13 @@ impl Program {
         &self.state_directory
     }
 
+    /// `saggar session VERB`.
     pub(super) fn command(&self, verb: &str) -> Command {
+        self.command_of("session", verb)
+    }
+
+    /// `saggar GROUP VERB`, such as `saggar quarantine list`.
+    pub(super) fn command_of(&self, group: &str, verb: &str) -> Command {
         let mut command = Command::new(&self.path);
         // `ASH_` variables configure the server and can contain keys: the sandbox must not inherit them.
         let names = std::env::vars_os().map(|(name, _)| name);
@@ -212,7 +217,7 @@ impl Program {
         // The client of PostgreSQL in the server reads the first; the second is for the server alone (sd_notify(3)).
         command.env_remove("PGPASSWORD").env_remove("NOTIFY_SOCKET");
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
-        command.args([OsStr::new("session"), OsStr::new(verb)]).stdin(Stdio::null());
+        command.args([group, verb]).stdin(Stdio::null());
         command
     }
 }

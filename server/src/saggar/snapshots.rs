@@ -102,7 +102,8 @@ impl Program {
         run_briefly(command, b"").await.map(drop)
     }
 
-    fn session_directory(&self, id: Uuid) -> PathBuf {
+    /// The directory that saggar has for a session.
+    pub(super) fn session_directory(&self, id: Uuid) -> PathBuf {
         self.state_directory().join("sessions").join(id.to_string())
     }
 }

@@ -28,6 +28,7 @@ mod page_in_chromium;
 mod permissions;
 mod postgres;
 mod python_client;
+mod quarantine;
 mod queue;
 mod queue_restart;
 mod random_kills;
