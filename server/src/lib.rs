@@ -16,6 +16,7 @@
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
 //! agent_files   files in an agent folder
+//! allowed_hosts  hosts that clients have allowed for sessions
 //! cipher        encryption of credentials in the database
 //! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
@@ -27,6 +28,7 @@
 
 pub mod agent_files;
 pub mod agent_folder;
+pub mod allowed_hosts;
 pub mod api;
 pub mod api_key;
 pub mod attachment_files;

@@ -42,6 +42,7 @@ as_each_caller! {
         assert_eq!(state["bundle"], stage.work().to_str().unwrap());
         assert_eq!((&state["session"]["id"], &state["session"]["state"]), (&json!(stage.name()), &json!("active")));
         assert_eq!((&state["session"]["busy"], &state["generation"], &state["exit"]), (&json!(false), &json!(1), &json!(null)));
+        assert_eq!((&state["network"], &state["networkMode"]), (&json!(null), &json!("none")));
         assert!(state["degraded"].is_array());
         let words = std::fs::read_to_string(format!("/proc/{}/cmdline", state["pid"])).unwrap();
         assert!(words.contains("__demo-agent"), "{words:?}");

@@ -58,8 +58,9 @@ as_each_caller! {
         assert_eq!(control.call("update", &lists), json!({ "generation": 2 }));
         let said = served.run(get);
         assert_eq!(said.matches("hello").count(), 2, "{said}");
-        let rules = control.get("state")["network"].take();
-        assert_eq!(rules, json!({ "allow": ["good.example:80,8080"], "deny": [], "ask": [], "consented": [] }));
+        let state = control.get("state");
+        let rules = json!({ "allow": ["good.example:80,8080"], "deny": [], "ask": [], "consented": [] });
+        assert_eq!((&state["network"], &state["networkMode"]), (&rules, &json!("policy")));
         assert_eq!(control.call("update", &network(json!({ "deny": ["good.example:8080"] }))), json!({ "generation": 3 }));
         let said = served.run(get);
         assert_eq!(said.matches("hello").count(), 1, "{said}");

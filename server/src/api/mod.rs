@@ -25,6 +25,7 @@ mod logs;
 mod message_body;
 mod messages;
 mod metrics;
+mod network;
 mod objects;
 mod openapi;
 mod page;
@@ -129,6 +130,7 @@ fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(logs::list))
         .routes(routes!(workspace_files::list, workspace_files::write).layer(upload_body))
         .routes(routes!(workspace_files::read, workspace_files::delete))
+        .routes(routes!(network::show, network::allow))
         .routes(routes!(permissions::list))
         .routes(routes!(permissions::answer))
         .routes(routes!(messages::stream))

@@ -7,8 +7,8 @@ use axum::http::{Method, StatusCode};
 /// Routes that only the scope `admin` may use, also to read: they manage secrets.
 const ADMIN_ROUTES: [&str; 2] = ["/api/api-keys", "/api/credentials"];
 /// Parts of a session that only the scope `admin` may write. To apply its changes is a deployment, since they become part
-/// of the folder of its agent.
-const ADMIN_PARTS: [&str; 1] = ["apply"];
+/// of the folder of its agent; and to allow hosts widens the policy of the operator.
+const ADMIN_PARTS: [&str; 2] = ["apply", "network"];
 /// Routes that the scope `agent` may use to write.
 const AGENT_ROUTES: [&str; 1] = ["/api/sessions"];
 
@@ -64,6 +64,8 @@ mod tests {
             (Method::DELETE, "/api/sessions/1", KeyScope::Agent),
             (Method::POST, "/api/sessions/1/apply", KeyScope::Admin),
             (Method::POST, "/api/sessions/1/discard", KeyScope::Agent),
+            (Method::POST, "/api/sessions/1/network", KeyScope::Admin),
+            (Method::GET, "/api/sessions/1/network", KeyScope::Read),
             (Method::POST, "/api/sessions/1/quarantine", KeyScope::Agent),
             (Method::DELETE, "/api/sessions/1/files/apply", KeyScope::Agent),
             (Method::POST, "/api/sessionsx", KeyScope::Admin),

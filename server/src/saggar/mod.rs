@@ -3,6 +3,7 @@
 mod bridge;
 mod control;
 mod event_reader;
+mod network;
 mod permissions;
 mod policy_file;
 mod program;
@@ -14,6 +15,7 @@ mod workspace_change;
 pub use bridge::BridgeConnection;
 pub use control::{CONTROL_TIMEOUT, call_control};
 pub use event_reader::EventReader;
+pub use network::{NetworkObject, allow_hosts, read_network};
 pub use permissions::{PermissionObject, PermissionRequest, answer_permission, list_permissions};
 pub use policy_file::policy_with_variables;
 pub use program::{CommandError, Program, SessionRecord, SessionState, StoredEvents};

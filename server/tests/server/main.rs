@@ -19,6 +19,7 @@ mod lifecycle;
 mod locks;
 mod manual;
 mod messages;
+mod network;
 mod open_files;
 mod openapi;
 mod output;

@@ -63,6 +63,7 @@ impl ControlHandler for AgentLoop<'_> {
                 "lastStatus": self.last_status(),
             },
             "network": self.hosts_json(),
+            "networkMode": self.policy_state.policy().network.value.name(),
             "published": self.network.published(),
             "degraded": missing_protections(&self.policy_state.still_missing(&self.plan.degraded)),
             "generation": self.policy_state.generation,

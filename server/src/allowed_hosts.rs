@@ -1,0 +1,67 @@
+//! The hosts that a client has allowed for a session: the file `allowed-hosts.json` in its directory. saggar forgets them
+//! with the sandbox, and the server allows them again in the next one.
+
+use crate::session_directory::session_directory;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+/// Returns the rules for hosts of a session.
+///
+/// # Errors
+/// Fails if the file cannot be read or is invalid.
+pub async fn read_allowed_hosts(data_dir: &Path, id: Uuid) -> io::Result<Vec<String>> {
+    let file = file(data_dir, id);
+    run_blocking(move || read(&file)).await
+}
+
+/// Adds rules for hosts of a session. The caller holds the lock of the session.
+///
+/// # Errors
+/// Fails if the file cannot be read or written.
+pub async fn add_allowed_hosts(data_dir: &Path, id: Uuid, rules: &[String]) -> io::Result<()> {
+    let (file, rules) = (file(data_dir, id), rules.to_owned());
+    run_blocking(move || {
+        let mut all = read(&file)?;
+        for rule in rules {
+            if !all.contains(&rule) {
+                all.push(rule);
+            }
+        }
+        replace(&file, &all)
+    })
+    .await
+}
+
+fn file(data_dir: &Path, id: Uuid) -> PathBuf {
+    session_directory(data_dir, id).join("allowed-hosts.json")
+}
+
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+fn read(file: &Path) -> io::Result<Vec<String>> {
+    match fs::read(file) {
+        Ok(text) => Ok(serde_json::from_slice(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the file at once: a server that is killed leaves the former one or the new one.
+fn replace(file: &Path, rules: &[String]) -> io::Result<()> {
+    let new = file.with_extension("json.new");
+    if let Some(directory) = file.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let mut output = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    output.write_all(&serde_json::to_vec(rules)?)?;
+    output.sync_all()?;
+    fs::rename(&new, file)
+}
