@@ -1,7 +1,7 @@
 //! The TypeScript client of `server/clients/typescript`: its types are strict, its generated files are current, its own
 //! tests pass, and each of its methods works with this server.
 
-use crate::support::{Server, hello_folder, report_skip};
+use crate::support::{Server, hello_folder, report_skip, settings_file};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -95,7 +95,10 @@ fn run_own_tests(copy: &Path) {
 
 /// Runs the script that calls every method, and restarts the server when the script asks for it.
 fn call_every_method(copy: &Path, document: &str) {
-    let mut server = Server::start_with(&[], &[("ASH_INTERNAL_SECRET", "s3cret")]);
+    // An address for documentation, which no host has.
+    let config = settings_file("[sandbox]\noptions = [\"--allow-host\", \"192.0.2.1:80\"]\n");
+    let arguments = ["--config", config.path().to_str().unwrap()];
+    let mut server = Server::start_with(&arguments, &[("ASH_INTERNAL_SECRET", "s3cret")]);
     let port = |server: &Server| server.address().rsplit_once(':').unwrap().1.to_owned();
     let mut command = Command::new("node");
     command.arg(copy.join("out/tests/live/every-method.js"));

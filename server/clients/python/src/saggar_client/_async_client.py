@@ -552,6 +552,27 @@ class AsyncClient(AsyncBase):
             )
         )
 
+    async def get_session_network(self, id: str, /) -> types.SessionNetwork:
+        """Returns the network of a session."""
+        response = await self._transport.call(
+            Request(
+                "GET",
+                fill_path("/api/sessions/{id}/network", id=id),
+            )
+        )
+        return cast(types.SessionNetwork, parse_json(response))
+
+    async def allow_hosts(self, id: str, body: types.AllowHostsRequest, /) -> types.Confirmation:
+        """Allows a session to connect to more hosts."""
+        response = await self._transport.call(
+            Request(
+                "POST",
+                fill_path("/api/sessions/{id}/network", id=id),
+                body=body,
+            )
+        )
+        return cast(types.Confirmation, parse_json(response))
+
     async def pause_session(self, id: str, /) -> types.SessionResponse:
         """Freezes the processes of a session."""
         response = await self._transport.call(
@@ -584,6 +605,27 @@ class AsyncClient(AsyncBase):
             Request(
                 "POST",
                 fill_path("/api/sessions/{id}/permissions/{permission}", id=id, permission=permission),
+                body=body,
+            )
+        )
+        return cast(types.Confirmation, parse_json(response))
+
+    async def list_quarantine(self, id: str, /) -> types.QuarantineList:
+        """Lists the files in quarantine."""
+        response = await self._transport.call(
+            Request(
+                "GET",
+                fill_path("/api/sessions/{id}/quarantine", id=id),
+            )
+        )
+        return cast(types.QuarantineList, parse_json(response))
+
+    async def release_quarantine(self, id: str, body: types.ReleaseQuarantineRequest, /) -> types.Confirmation:
+        """Restores files from quarantine, or removes them."""
+        response = await self._transport.call(
+            Request(
+                "POST",
+                fill_path("/api/sessions/{id}/quarantine", id=id),
                 body=body,
             )
         )

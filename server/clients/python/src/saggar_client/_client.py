@@ -552,6 +552,27 @@ class Client(Base):
             )
         )
 
+    def get_session_network(self, id: str, /) -> types.SessionNetwork:
+        """Returns the network of a session."""
+        response = self._transport.call(
+            Request(
+                "GET",
+                fill_path("/api/sessions/{id}/network", id=id),
+            )
+        )
+        return cast(types.SessionNetwork, parse_json(response))
+
+    def allow_hosts(self, id: str, body: types.AllowHostsRequest, /) -> types.Confirmation:
+        """Allows a session to connect to more hosts."""
+        response = self._transport.call(
+            Request(
+                "POST",
+                fill_path("/api/sessions/{id}/network", id=id),
+                body=body,
+            )
+        )
+        return cast(types.Confirmation, parse_json(response))
+
     def pause_session(self, id: str, /) -> types.SessionResponse:
         """Freezes the processes of a session."""
         response = self._transport.call(
@@ -584,6 +605,27 @@ class Client(Base):
             Request(
                 "POST",
                 fill_path("/api/sessions/{id}/permissions/{permission}", id=id, permission=permission),
+                body=body,
+            )
+        )
+        return cast(types.Confirmation, parse_json(response))
+
+    def list_quarantine(self, id: str, /) -> types.QuarantineList:
+        """Lists the files in quarantine."""
+        response = self._transport.call(
+            Request(
+                "GET",
+                fill_path("/api/sessions/{id}/quarantine", id=id),
+            )
+        )
+        return cast(types.QuarantineList, parse_json(response))
+
+    def release_quarantine(self, id: str, body: types.ReleaseQuarantineRequest, /) -> types.Confirmation:
+        """Restores files from quarantine, or removes them."""
+        response = self._transport.call(
+            Request(
+                "POST",
+                fill_path("/api/sessions/{id}/quarantine", id=id),
                 body=body,
             )
         )

@@ -96,6 +96,13 @@ class AgentVersionResponse(TypedDict):
     version: AgentVersion
 
 
+class AllowHostsRequest(TypedDict):
+    allow: list[str]
+    """
+    Rules such as `api.example.com:443` (saggar-policy(5), `network.allow`).
+    """
+
+
 class Attachment(TypedDict):
     """
     An attachment in a response.
@@ -311,6 +318,41 @@ class FileEntry(TypedDict):
     """
 
 
+class HostTraffic(TypedDict):
+    """
+    The connections to a port of a host.
+    """
+
+    connections: int
+    """
+    Connections that were established.
+    """
+    host: str | None
+    """
+    A name or an address; null for the hosts after the first 256, which are counted together.
+    """
+    port: int | None
+    """
+    Null for a question to the name service.
+    """
+    received: int
+    """
+    Bytes from the host.
+    """
+    refused: int
+    """
+    Connections that the rules did not allow.
+    """
+    sent: int
+    """
+    Bytes to the host.
+    """
+    unreachable: int
+    """
+    Connections to an allowed host that did not answer.
+    """
+
+
 KeyScope: TypeAlias = Literal['read', 'agent', 'admin']
 """
 What requests with an API key may do. Each scope includes those before it.
@@ -447,6 +489,27 @@ class PoolStats(TypedDict):
     """
 
 
+class QuarantinedFile(TypedDict):
+    """
+    A file that was moved out of the workspace because programs of the host would run it.
+    """
+
+    name: str
+    """
+    The number and the last part of the path.
+    """
+    number: int
+    path: str
+    """
+    The original path, relative to the workspace.
+    """
+    replaced: bool
+    """
+    Whether a copy without the settings that run programs took the place of the file.
+    """
+    why: str
+
+
 class QueryOptions(TypedDict):
     """
     Options of each query of a session. The server stores them and passes them to the agent unchanged.
@@ -498,6 +561,21 @@ class QueueStats(TypedDict):
     stats: dict[str, int]
     """
     Numbers of items by status.
+    """
+
+
+ReleaseAction: TypeAlias = Literal['restore', 'remove']
+
+
+class ReleaseQuarantineRequest(TypedDict):
+    action: ReleaseAction
+    force: NotRequired[bool]
+    """
+    Whether a file that is in the way of a restored one is moved to quarantine.
+    """
+    names: NotRequired[list[str]]
+    """
+    Numbers, names or original paths; all files without one.
     """
 
 
@@ -562,6 +640,37 @@ class SessionLogs(TypedDict):
     source: str
     """
     Always `sandbox`.
+    """
+
+
+class SessionNetwork(TypedDict):
+    """
+    The network of a session.
+    """
+
+    allow: list[str]
+    """
+    Rules for allowed hosts. There are rules only in the mode `policy`.
+    """
+    ask: list[str]
+    """
+    Rules for hosts that need an answer to a permission request.
+    """
+    consented: list[str]
+    """
+    Hosts that such an answer has allowed for the session.
+    """
+    deny: list[str]
+    """
+    Rules for denied hosts, which take precedence.
+    """
+    hosts: list[HostTraffic]
+    """
+    The hosts that programs have connected to since the sandbox started, in the mode `policy`.
+    """
+    mode: str | None
+    """
+    `none`, `policy` or `host`; null if no sandbox is running.
     """
 
 
@@ -1193,6 +1302,10 @@ class Health(TypedDict):
 
 class PermissionList(TypedDict):
     permissions: list[PermissionRequest]
+
+
+class QuarantineList(TypedDict):
+    files: list[QuarantinedFile]
 
 
 class RestoredWorkspace(TypedDict):

@@ -39,6 +39,8 @@ def call_all(server: Server, folder: str) -> set[str]:
         session = client.create_session({"agent": "hello", "extraEnv": {"A": "1"}})["session"]["id"]
         check_session(client, session)
         check_files(client, session)
+        check_network(client, session)
+        check_quarantine(client, session)
         check_changes(client, session)
         check_queue(client)
         assert client.end_session(session)["session"]["status"] == "ended"
@@ -146,6 +148,25 @@ def check_files(client: Recorder, session: str) -> None:
     assert [found["id"] for found in client.list_attachments(session)["attachments"]] == [attachment["id"]]
     assert client.download_attachment(attachment["id"]) == b"one"
     assert client.delete_attachment(attachment["id"]) == {"ok": True}
+
+
+def check_network(client: Recorder, session: str) -> None:
+    network = client.get_session_network(session)
+    assert (network["mode"], network["allow"]) == ("policy", ["192.0.2.1:80"]), network
+    assert client.allow_hosts(session, {"allow": ["192.0.2.1:81"]}) == {"ok": True}
+    assert client.get_session_network(session)["allow"] == ["192.0.2.1:80", "192.0.2.1:81"]
+
+
+def check_quarantine(client: Recorder, session: str) -> None:
+    list(client.send_message(session, {"content": "run: echo x > .bashrc; echo x > .envrc"}))
+    client.stop_session(session)
+    files = client.list_quarantine(session)["files"]
+    assert sorted(file["path"] for file in files) == [".bashrc", ".envrc"], files
+    assert client.release_quarantine(session, {"action": "restore", "names": [".bashrc"]}) == {"ok": True}
+    assert client.get_session_file(session, ".bashrc") == b"x\n"
+    assert client.release_quarantine(session, {"action": "remove"}) == {"ok": True}
+    assert client.list_quarantine(session)["files"] == []
+    client.resume_session(session)
 
 
 def check_changes(client: Recorder, session: str) -> None:

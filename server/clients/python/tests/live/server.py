@@ -16,6 +16,9 @@ class Server:
         self._folder = tempfile.TemporaryDirectory()
         self.data = Path(self._folder.name, "data")
         self.port = 0
+        # An address for documentation, which no host has.
+        self._config = Path(self._folder.name, "config.toml")
+        self._config.write_text('[sandbox]\noptions = ["--allow-host", "192.0.2.1:80"]\n')
         self.start()
 
     @property
@@ -29,6 +32,7 @@ class Server:
     def start(self) -> None:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("ASH_")}
         options = ["--listen", f"127.0.0.1:{self.port}", "--data", str(self.data), "--saggar", self._saggar]
+        options += ["--config", str(self._config)]
         self._process = subprocess.Popen(
             [self._program, *options],
             stdin=subprocess.DEVNULL,

@@ -359,6 +359,20 @@ export class Client {
     return streamTurn(this.#http, { method: "POST", path: `/api/sessions/${segment("id", id)}/messages`, security: "key", headers: { "idempotency-key": options.idempotencyKey }, body }, options);
   }
 
+  /** Returns the network of a session. */
+  async getSessionNetwork(id: string, options: CallOptions = {}): Promise<Api.SessionNetwork> {
+    return this.#http.json<Api.SessionNetwork>({ method: "GET", path: `/api/sessions/${segment("id", id)}/network`, security: "key" }, options);
+  }
+
+  /**
+   * Allows a session to connect to more hosts.
+   *
+   * The rules are added to those in effect, for the running sandbox and for each later one of the session.
+   */
+  async allowHosts(id: string, body: Api.AllowHostsRequest, options: CallOptions = {}): Promise<Api.Confirmation> {
+    return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/network`, security: "key", body }, options);
+  }
+
   /**
    * Freezes the processes of a session.
    *
@@ -381,6 +395,20 @@ export class Client {
    */
   async answerPermission(id: string, permission: string, body: Api.AnswerPermissionRequest, options: CallOptions = {}): Promise<Api.Confirmation> {
     return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/permissions/${segment("permission", permission)}`, security: "key", body }, options);
+  }
+
+  /** Lists the files in quarantine. */
+  async listQuarantine(id: string, options: CallOptions = {}): Promise<Api.QuarantineList> {
+    return this.#http.json<Api.QuarantineList>({ method: "GET", path: `/api/sessions/${segment("id", id)}/quarantine`, security: "key" }, options);
+  }
+
+  /**
+   * Restores files from quarantine, or removes them.
+   *
+   * A restored file is one that programs of the host would run: this needs the scope `admin`, and no running sandbox.
+   */
+  async releaseQuarantine(id: string, body: Api.ReleaseQuarantineRequest, options: CallOptions = {}): Promise<Api.Confirmation> {
+    return this.#http.json<Api.Confirmation>({ method: "POST", path: `/api/sessions/${segment("id", id)}/quarantine`, security: "key", body }, options);
   }
 
   /** Thaws a session, or starts it in a new sandbox. */

@@ -632,6 +632,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{id}/network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the network of a session. */
+        get: operations["getSessionNetwork"];
+        put?: never;
+        /**
+         * Allows a session to connect to more hosts.
+         * @description The rules are added to those in effect, for the running sandbox and for each later one of the session.
+         */
+        post: operations["allowHosts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{id}/pause": {
         parameters: {
             query?: never;
@@ -684,6 +705,27 @@ export interface paths {
          * @description The first answer counts.
          */
         post: operations["answerPermission"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{id}/quarantine": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the files in quarantine. */
+        get: operations["listQuarantine"];
+        put?: never;
+        /**
+         * Restores files from quarantine, or removes them.
+         * @description A restored file is one that programs of the host would run: this needs the scope `admin`, and no running sandbox.
+         */
+        post: operations["releaseQuarantine"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1029,6 +1071,10 @@ export interface components {
         AgentVersionResponse: {
             version: components["schemas"]["AgentVersion"];
         };
+        AllowHostsRequest: {
+            /** @description Rules such as `api.example.com:443` (saggar-policy(5), `network.allow`). */
+            allow: string[];
+        };
         Analytics: {
             agents: components["schemas"]["AgentCount"];
             evals: components["schemas"]["EvaluationCounts"];
@@ -1268,6 +1314,41 @@ export interface components {
             uptime: number;
             version: string;
         };
+        /** @description The connections to a port of a host. */
+        HostTraffic: {
+            /**
+             * Format: int64
+             * @description Connections that were established.
+             */
+            connections: number;
+            /** @description A name or an address; null for the hosts after the first 256, which are counted together. */
+            host: string | null;
+            /**
+             * Format: int32
+             * @description Null for a question to the name service.
+             */
+            port: number | null;
+            /**
+             * Format: int64
+             * @description Bytes from the host.
+             */
+            received: number;
+            /**
+             * Format: int64
+             * @description Connections that the rules did not allow.
+             */
+            refused: number;
+            /**
+             * Format: int64
+             * @description Bytes to the host.
+             */
+            sent: number;
+            /**
+             * Format: int64
+             * @description Connections to an allowed host that did not answer.
+             */
+            unreachable: number;
+        };
         /**
          * @description What requests with an API key may do. Each scope includes those before it.
          * @enum {string}
@@ -1370,6 +1451,21 @@ export interface components {
             /** @description Being started ahead of a session. */
             warming: number;
         };
+        QuarantineList: {
+            files: components["schemas"]["QuarantinedFile"][];
+        };
+        /** @description A file that was moved out of the workspace because programs of the host would run it. */
+        QuarantinedFile: {
+            /** @description The number and the last part of the path. */
+            name: string;
+            /** Format: int32 */
+            number: number;
+            /** @description The original path, relative to the workspace. */
+            path: string;
+            /** @description Whether a copy without the settings that run programs took the place of the file. */
+            replaced: boolean;
+            why: string;
+        };
         /** @description Options of each query of a session. The server stores them and passes them to the agent unchanged. */
         QueryOptions: {
             allowedTools?: unknown;
@@ -1414,6 +1510,15 @@ export interface components {
             stats: {
                 [key: string]: number;
             };
+        };
+        /** @enum {string} */
+        ReleaseAction: "restore" | "remove";
+        ReleaseQuarantineRequest: {
+            action: components["schemas"]["ReleaseAction"];
+            /** @description Whether a file that is in the way of a restored one is moved to quarantine. */
+            force?: boolean;
+            /** @description Numbers, names or original paths; all files without one. */
+            names?: string[];
         };
         RestoredWorkspace: {
             message: string;
@@ -1511,6 +1616,21 @@ export interface components {
             logs: components["schemas"]["SessionLogEntry"][];
             /** @description Always `sandbox`. */
             source: string;
+        };
+        /** @description The network of a session. */
+        SessionNetwork: {
+            /** @description Rules for allowed hosts. There are rules only in the mode `policy`. */
+            allow: string[];
+            /** @description Rules for hosts that need an answer to a permission request. */
+            ask: string[];
+            /** @description Hosts that such an answer has allowed for the session. */
+            consented: string[];
+            /** @description Rules for denied hosts, which take precedence. */
+            deny: string[];
+            /** @description The hosts that programs have connected to since the sandbox started, in the mode `policy`. */
+            hosts: components["schemas"]["HostTraffic"][];
+            /** @description `none`, `policy` or `host`; null if no sandbox is running. */
+            mode: string | null;
         };
         SessionResponse: {
             session: components["schemas"]["Session"];
@@ -1822,6 +1942,7 @@ export type AgentVersion = components['schemas']['AgentVersion'];
 export type AgentVersionList = components['schemas']['AgentVersionList'];
 export type AgentVersionRequest = components['schemas']['AgentVersionRequest'];
 export type AgentVersionResponse = components['schemas']['AgentVersionResponse'];
+export type AllowHostsRequest = components['schemas']['AllowHostsRequest'];
 export type Analytics = components['schemas']['Analytics'];
 export type AnswerPermissionRequest = components['schemas']['AnswerPermissionRequest'];
 export type ApiKey = components['schemas']['ApiKey'];
@@ -1852,6 +1973,7 @@ export type ExecRequest = components['schemas']['ExecRequest'];
 export type ExecResponse = components['schemas']['ExecResponse'];
 export type FileEntry = components['schemas']['FileEntry'];
 export type Health = components['schemas']['Health'];
+export type HostTraffic = components['schemas']['HostTraffic'];
 export type KeyScope = components['schemas']['KeyScope'];
 export type Message = components['schemas']['Message'];
 export type MessageList = components['schemas']['MessageList'];
@@ -1862,11 +1984,15 @@ export type PermissionList = components['schemas']['PermissionList'];
 export type PermissionMode = components['schemas']['PermissionMode'];
 export type PermissionRequest = components['schemas']['PermissionRequest'];
 export type PoolStats = components['schemas']['PoolStats'];
+export type QuarantineList = components['schemas']['QuarantineList'];
+export type QuarantinedFile = components['schemas']['QuarantinedFile'];
 export type QueryOptions = components['schemas']['QueryOptions'];
 export type QueueItem = components['schemas']['QueueItem'];
 export type QueueItemList = components['schemas']['QueueItemList'];
 export type QueueItemResponse = components['schemas']['QueueItemResponse'];
 export type QueueStats = components['schemas']['QueueStats'];
+export type ReleaseAction = components['schemas']['ReleaseAction'];
+export type ReleaseQuarantineRequest = components['schemas']['ReleaseQuarantineRequest'];
 export type RestoredWorkspace = components['schemas']['RestoredWorkspace'];
 export type SendMessageRequest = components['schemas']['SendMessageRequest'];
 export type Session = components['schemas']['Session'];
@@ -1878,6 +2004,7 @@ export type SessionFileList = components['schemas']['SessionFileList'];
 export type SessionList = components['schemas']['SessionList'];
 export type SessionLogEntry = components['schemas']['SessionLogEntry'];
 export type SessionLogs = components['schemas']['SessionLogs'];
+export type SessionNetwork = components['schemas']['SessionNetwork'];
 export type SessionResponse = components['schemas']['SessionResponse'];
 export type SessionStatus = components['schemas']['SessionStatus'];
 export type SkippedFile = components['schemas']['SkippedFile'];
@@ -6827,6 +6954,207 @@ export interface operations {
             };
         };
     };
+    getSessionNetwork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The hosts and the rules */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionNetwork"];
+                };
+            };
+            /** @description The request is invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The key is missing or unknown */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The scope of the key does not permit the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No such session */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description saggar or the database failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The server is not ready; the request can be repeated */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    allowHosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllowHostsRequest"];
+            };
+        };
+        responses: {
+            /** @description The hosts are allowed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Confirmation"];
+                };
+            };
+            /** @description The request is invalid, or no sandbox is running */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The key is missing or unknown */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The scope of the key does not permit the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No such session */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The mode of the network or a locked policy does not permit it */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description saggar or the database failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The server is not ready; the request can be repeated */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     pauseSession: {
         parameters: {
             query?: never;
@@ -7070,6 +7398,207 @@ export interface operations {
                 };
             };
             /** @description The request was answered already, or it has expired */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description saggar or the database failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The server is not ready; the request can be repeated */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    listQuarantine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The files, the oldest first */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuarantineList"];
+                };
+            };
+            /** @description The request is invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The key is missing or unknown */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The scope of the key does not permit the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No such session */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description saggar or the database failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The server is not ready; the request can be repeated */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    releaseQuarantine: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReleaseQuarantineRequest"];
+            };
+        };
+        responses: {
+            /** @description The files are restored or removed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Confirmation"];
+                };
+            };
+            /** @description The request is invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The key is missing or unknown */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The scope of the key does not permit the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No such session */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sandbox is running, or another file exists at the original path */
             409: {
                 headers: {
                     [name: string]: unknown;

@@ -53,6 +53,29 @@ export async function files(context: Context): Promise<void> {
   await client.endSession(id);
 }
 
+export async function network(context: Context): Promise<void> {
+  const { client } = context;
+  const id = await startSession(context);
+  const { mode, allow } = await client.getSessionNetwork(id);
+  assert.deepEqual([mode, allow], ["policy", ["192.0.2.1:80"]]);
+  assert.equal((await client.allowHosts(id, { allow: ["192.0.2.1:81"] })).ok, true);
+  assert.deepEqual((await client.getSessionNetwork(id)).allow, ["192.0.2.1:80", "192.0.2.1:81"]);
+  await client.endSession(id);
+}
+
+export async function quarantine(context: Context): Promise<void> {
+  const { client } = context;
+  const id = await startSession(context);
+  await collect(client.sendMessage(id, { content: "run: echo x > .bashrc; echo x > .envrc" }));
+  await client.stopSession(id);
+  assert.deepEqual((await client.listQuarantine(id)).files.map(({ path }) => path).sort(), [".bashrc", ".envrc"]);
+  assert.equal((await client.releaseQuarantine(id, { action: "restore", names: [".bashrc"] })).ok, true);
+  assert.equal(text(await client.getSessionFile(id, ".bashrc")), "x\n");
+  assert.equal((await client.releaseQuarantine(id, { action: "remove" })).ok, true);
+  assert.deepEqual((await client.listQuarantine(id)).files, []);
+  await client.endSession(id);
+}
+
 export async function queue(context: Context): Promise<void> {
   const { client } = context;
   const id = await startSession(context);
