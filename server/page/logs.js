@@ -19,7 +19,7 @@ export class Logs {
     this.list = element("ol", { class: "lines", tabindex: "0", role: "region", "aria-label": "Log lines" });
     this.element = element("div", {},
       element("p", {}, "stderr is what the agent writes to standard error. system is from saggar, such as a refused ",
-        "connection; a host is allowed in the policy of the session."),
+        "connection; a host can be allowed under Network."),
       this.problem, this.hint, this.list);
     this.setStatus(session.status());
     this.#stop = repeatWhileVisible(INTERVAL, () => this.#read());

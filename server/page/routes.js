@@ -1,6 +1,6 @@
 // Addresses of views. They are in the fragment, so that the server never receives them, and never contain the key.
 
-const PARTS = ["conversation", "changes", "logs"];
+const PARTS = ["conversation", "changes", "network", "quarantine", "logs"];
 
 /** The link to a part of a session. */
 export function sessionLink(id, part = "conversation") {

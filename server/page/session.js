@@ -8,13 +8,19 @@ import {
   alertBox, announce, button, element, repeatWhileVisible, textElement, timeElement, whileBusy,
 } from "./dom.js";
 import { Logs } from "./logs.js";
+import { Network } from "./network.js";
 import { PermissionBoard } from "./permissions.js";
+import { Quarantine } from "./quarantine.js";
 import { sessionLink } from "./routes.js";
 import { useText } from "./text.js";
 
 const INTERVAL = 4000;
-const PARTS = { conversation: Conversation, changes: Changes, logs: Logs };
-const TITLES = { conversation: "Conversation", changes: "Changes", logs: "Logs" };
+const PARTS = {
+  conversation: Conversation, changes: Changes, network: Network, quarantine: Quarantine, logs: Logs,
+};
+const TITLES = {
+  conversation: "Conversation", changes: "Changes", network: "Network", quarantine: "Quarantine", logs: "Logs",
+};
 
 /** What a status allows: the label, and the request. */
 const ACTIONS = {

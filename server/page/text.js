@@ -20,6 +20,11 @@ export function visibleParts(text, { strict = false } = {}) {
   return parts;
 }
 
+/** A text for a label, with escapes for all characters that would not be visible. */
+export function visibleText(text) {
+  return visibleParts(text, { strict: true }).map((part) => part.escape ?? part).join("");
+}
+
 /** Formats any value of JSON: a string as it is, anything else as indented JSON. */
 export function pretty(value) {
   if (value === undefined || value === null) return "";
@@ -40,6 +45,14 @@ export function count(number, noun) {
 
 export function formatNumber(number) {
   return Number(number).toLocaleString("en");
+}
+
+/** A number of bytes, rounded: "0 B", "1.5 kB". */
+export function formatBytes(bytes) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const power = Math.min(units.length - 1, bytes > 0 ? Math.floor(Math.log10(bytes) / 3) : 0);
+  const value = bytes / 1000 ** power;
+  return `${power > 0 && value < 10 ? value.toFixed(1) : Math.floor(value)} ${units[power]}`;
 }
 
 export function formatCost(dollars) {

@@ -19,7 +19,7 @@ const PAGE_PATH: &str = "/dashboard";
 const INDEX: &str = "index.html";
 
 /// The files in `server/page`, each with its media type.
-const FILES: [(&str, &str, &str); 19] = {
+const FILES: [(&str, &str, &str); 21] = {
     const HTML: &str = "text/html; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
     const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -37,8 +37,10 @@ const FILES: [(&str, &str, &str); 19] = {
         ("dom.js", SCRIPT, include_str!("../../page/dom.js")),
         ("entries.js", SCRIPT, include_str!("../../page/entries.js")),
         ("logs.js", SCRIPT, include_str!("../../page/logs.js")),
+        ("network.js", SCRIPT, include_str!("../../page/network.js")),
         ("patch.js", SCRIPT, include_str!("../../page/patch.js")),
         ("permissions.js", SCRIPT, include_str!("../../page/permissions.js")),
+        ("quarantine.js", SCRIPT, include_str!("../../page/quarantine.js")),
         ("routes.js", SCRIPT, include_str!("../../page/routes.js")),
         ("session.js", SCRIPT, include_str!("../../page/session.js")),
         ("sessions.js", SCRIPT, include_str!("../../page/sessions.js")),

@@ -1,8 +1,11 @@
 //! The web page in Chromium: what its user sees and does, by mouse and by keyboard. The screenshots are in
 //! `target/screenshots`.
 
+mod network_and_quarantine;
+
 use crate::support::webdriver::{Browser, key};
 use crate::support::{Client, Server, hello_folder, report_skip, wait_until};
+use network_and_quarantine::{allow_host, allow_host_by_keyboard, leave_protected_files, release};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,6 +159,11 @@ fn page_is_used_by_keyboard_and_screen_reader() {
     page.client().run_turn(&page.session(), &format!("run: bash -c 'echo > /dev/udp/{UNREACHABLE}/99'"));
     browser.wait_for_text(&format!("network: {UNREACHABLE}:99 refused"));
     page.save_screenshots("logs");
+    allow_host_by_keyboard(&page);
+    move_to(browser, None, "Quarantine");
+    browser.press(&key::ENTER.to_string());
+    browser.wait_for_text("The quarantine is empty.");
+    check_controls(&page, &[("button", "Refresh")]);
     move_to(browser, None, "Sign out");
     browser.press(&key::ENTER.to_string());
     browser.find("//input[@id='key']");
@@ -205,7 +213,10 @@ fn user_signs_in_converses_approves_and_applies() {
     approve(&page);
     show_hostile_text(&page);
     reload_and_go_back(&page);
+    allow_host(&page);
+    leave_protected_files(&page);
     apply(&page);
+    release(&page);
     page.check_console(&["409"]);
 }
 
