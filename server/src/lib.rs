@@ -23,6 +23,7 @@
 //! tls           the certificate of the server
 //! hangup        what SIGHUP does
 //! service_manager  messages to systemd
+//! traces        spans for OpenTelemetry, and their export
 //! api           the routes, and the files of the web page, which are in server/page
 //! ```
 
@@ -53,6 +54,7 @@ pub mod store;
 pub mod stream;
 pub mod tasks;
 pub mod tls;
+pub mod traces;
 
 use crate::api::App;
 use crate::capacity::Capacity;
@@ -67,6 +69,7 @@ use crate::settings::Settings;
 use crate::store::{DatabaseLock, Store};
 use crate::tasks::Tasks;
 use crate::tls::ServerCertificate;
+use crate::traces::TraceExport;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -93,6 +96,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
         tokio::spawn(lock.maintain());
     }
     let store = Store::open(&database_url).await?;
+    let traces = settings.traces.as_ref().map(TraceExport::start).transpose()?;
     let program = Program::find(&settings, &data_dir);
     let certificate = settings.tls.clone().map(ServerCertificate::load).transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)
@@ -112,7 +116,7 @@ pub async fn serve(settings: Settings) -> Result<()> {
     spawn_counted(&tasks, api::run_queue(Arc::clone(&app)));
     spawn_counted(&tasks, api::evict_idle_sessions(Arc::clone(&app)));
     spawn_counted(&tasks, api::maintain_warm_pool(Arc::clone(&app)));
-    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let scheme = settings.scheme();
     hangup::reload_at_hangup(certificate.clone())?;
     let tls = certificate.map(ServerCertificate::acceptor).transpose()?;
     if tls.is_none() && !address.ip().is_loopback() {
@@ -128,10 +132,14 @@ pub async fn serve(settings: Settings) -> Result<()> {
     }
     service_manager::notify_ready();
     let limits = ConnectionLimits::for_server(open_files, SHUTDOWN_TIMEOUT);
-    http_server::serve(listener, tls, api::router(app), shutdown, limits).await;
+    http_server::serve(listener, tls, api::router(Arc::clone(&app)), shutdown, limits).await;
     // A sandbox that does not answer is not waited for.
     if timeout(SHUTDOWN_TIMEOUT, tasks.wait_until_idle()).await.is_err() {
         warn!("exiting although requests are in progress");
+    }
+    if let Some(traces) = traces {
+        app.running.leave_turn_spans();
+        traces.finish().await;
     }
     Ok(())
 }

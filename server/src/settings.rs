@@ -3,6 +3,7 @@
 
 use crate::error::{Context, Error, Result};
 use crate::tls::TlsFiles;
+use crate::traces::TraceEndpoint;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 use std::fs::{self, DirBuilder};
@@ -57,6 +58,9 @@ pub struct Arguments {
     /// Set the format of log lines on standard error [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// Send traces to the OpenTelemetry collector at URL, by OTLP over HTTP
+    #[arg(long, value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
     /// Print the OpenAPI document of the API to standard output, and exit
     #[arg(long, exclusive = true)]
     pub print_openapi: bool,
@@ -86,6 +90,7 @@ struct SettingsFile {
     #[serde(default)]
     allowed_origins: Vec<String>,
     log_format: Option<LogFormat>,
+    otlp_endpoint: Option<String>,
     max_attachment_size: Option<usize>,
     queue_workers: Option<NonZeroUsize>,
     page: Option<bool>,
@@ -213,6 +218,8 @@ pub struct Settings {
     pub page: bool,
     /// The format of log lines on standard error.
     pub log_format: LogFormat,
+    /// The collector of traces; without one, none are recorded.
+    pub traces: Option<TraceEndpoint>,
 }
 
 impl Settings {
@@ -284,6 +291,7 @@ impl Settings {
                 None => file.page.unwrap_or(true),
             },
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
+            traces: TraceEndpoint::choose(arguments.otlp_endpoint, file.otlp_endpoint, variable)?,
         })
     }
 
@@ -310,6 +318,11 @@ impl Settings {
             )));
         }
         Ok(data_dir.clone())
+    }
+
+    /// The scheme of the server's own URL.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// Returns the URL of the database.
@@ -472,6 +485,23 @@ mod tests {
             ("[::1]:5", Path::new("/x"))
         );
         assert_eq!(settings.allowed_hosts, ["a", "c", "b"]);
+    }
+
+    #[test]
+    fn collector_of_traces_is_read() {
+        let url = |arguments: &[&str], variables: &[(&str, &str)]| {
+            let arguments = [&["--data", "/d"][..], arguments].concat();
+            let traces = read(&arguments, variables).unwrap().traces;
+            traces.map(|endpoint| endpoint.url().to_owned())
+        };
+        assert_eq!(url(&[], &[]), None);
+        let file = file("otlp_endpoint = \"http://file:4318\"\n", 0o644);
+        let config = ["--config", file.path().to_str().unwrap()];
+        assert_eq!(url(&config, &[]).as_deref(), Some("http://file:4318/v1/traces"));
+        let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable")];
+        assert_eq!(url(&config, &variables).as_deref(), Some("http://variable/v1/traces"));
+        let option = url(&["--otlp-endpoint", "https://option/"], &variables);
+        assert_eq!(option.as_deref(), Some("https://option/v1/traces"));
     }
 
     #[test]

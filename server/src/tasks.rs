@@ -1,7 +1,9 @@
 //! Work that completes even if the client that requested it disconnects, and the shutdown of the server.
 
+use opentelemetry::trace::FutureExt;
 use std::future::Future;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 /// The running tasks of the server, and whether it is shutting down.
 #[derive(Debug, Clone)]
@@ -26,15 +28,16 @@ impl Drop for RunningTask {
 }
 
 impl Tasks {
-    /// Runs `work` to its end, even if the returned future is dropped. Returns `None` if it panics.
+    /// Runs `work` to its end, below the current span, even if the returned future is dropped. Returns `None` if it
+    /// panics.
     pub async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
         self.running.send_modify(|running| *running += 1);
         let task = RunningTask(self.running.clone());
-        let work = tokio::spawn(async move {
+        let work = async move {
             let _task = task;
             work.await
-        });
-        work.await.ok()
+        };
+        tokio::spawn(work.with_current_context().in_current_span()).await.ok()
     }
 
     /// Waits until no task is running.

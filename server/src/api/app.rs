@@ -34,6 +34,8 @@ pub struct App {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the API.
     pub allowed_origins: Vec<String>,
+    /// The scheme of the server's own URL.
+    pub scheme: &'static str,
     /// Whether the web page is served.
     pub page: bool,
     /// Counts requests by client address.
@@ -84,6 +86,7 @@ impl App {
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
             allowed_origins: settings.allowed_origins.clone(),
+            scheme: settings.scheme(),
             page: settings.page,
             request_limiter: RequestLimiter::new(settings.request_limits),
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),

@@ -36,6 +36,11 @@ impl SendBody {
     pub(super) fn text(text: &str) -> Self {
         SendBody { content: text.into(), ..SendBody::default() }
     }
+
+    /// The model of the turn, if the message or the session names one.
+    pub(super) fn model<'a>(&'a self, session: &'a Session) -> Option<&'a str> {
+        self.model.as_deref().or(session.model.as_deref())
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize, ToSchema)]
@@ -92,8 +97,9 @@ pub(super) fn check_body(body: &SendBody) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Builds the query of a turn. Options of the message take precedence over those of the session.
-pub(super) fn build_query(session: &Session, body: SendBody) -> ClientCommand {
+/// Builds the query of a turn. Options of the message take precedence over those of the session. `trace_context` becomes
+/// the parent of the spans of the agent.
+pub(super) fn build_query(session: &Session, body: SendBody, trace_context: Option<String>) -> ClientCommand {
     let mut query = ClientCommand::query(body.content, &session.id.to_string());
     for (name, value) in parse_object(&session.config) {
         query = query.with(&name, value);
@@ -122,6 +128,7 @@ pub(super) fn build_query(session: &Session, body: SendBody) -> ClientCommand {
             "outputFormat",
             body.output_format.map(|format| json!({ "type": format.kind, "schema": format.schema })),
         ),
+        ("traceContext", trace_context.map(Value::from)),
     ];
     for (name, value) in options {
         if let Some(value) = value {

@@ -12,6 +12,7 @@ use crate::running::{RunningSession, SessionUse};
 use crate::saggar::BridgeConnection;
 use crate::store::{KeyedMessage, Page, Session};
 use crate::stream::{FrameId, SessionStream, StreamEvent, TurnStream, new_turn_id};
+use crate::traces::current_trace_context;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -103,9 +104,14 @@ pub(super) async fn send(
     let tasks = app.tasks.clone();
     // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
     let started = tasks.run(async move {
-        let OpenTurn { session, running, usage, connection, turn, number } =
+        let OpenTurn { session, running, usage, connection, turn, number, is_repeated } =
             open_turn(&app, &caller, id, &body, key).await?;
-        let query = build_query(&session, body).with("uuid", turn.clone());
+        // The turn of a repeated message can have ended.
+        let trace_context = match is_repeated {
+            true => current_trace_context(),
+            false => running.turn_spans().begin(&turn, &session, body.model(&session)),
+        };
+        let query = build_query(&session, body, trace_context).with("uuid", turn.clone());
         Ok(TurnStream::start(running, usage, connection, query, turn, number, app.tasks.clone()))
     });
     let frames = started
@@ -137,6 +143,8 @@ pub(super) struct OpenTurn {
     pub(super) turn: String,
     /// The number of an event before those of the turn.
     pub(super) number: u64,
+    /// The message was stored by an earlier request.
+    pub(super) is_repeated: bool,
 }
 
 /// Connects to the agent of an active session, and stores the message, unless one with the same key is stored.
@@ -155,12 +163,12 @@ pub(super) async fn open_turn(
     let (turn, number) = (new_turn_id(), running.recorded());
     let Some(key) = key else {
         app.store.insert_user_message(&caller.tenant, id, &content).await?;
-        return Ok(OpenTurn { session, running, usage, connection, turn, number });
+        return Ok(OpenTurn { session, running, usage, connection, turn, number, is_repeated: false });
     };
     let body_hash = sha256_hex(&serde_json::to_vec(body).unwrap_or_default());
     let new = KeyedMessage {
         body_hash: body_hash.clone(),
-        turn_id: turn,
+        turn_id: turn.clone(),
         after_event: i64::try_from(number).unwrap_or(i64::MAX),
     };
     let message = app.store.insert_message_once(&caller.tenant, id, &content, &key, new).await?;
@@ -169,7 +177,8 @@ pub(super) async fn open_turn(
         return Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text));
     }
     let number = u64::try_from(message.after_event).unwrap_or_default();
-    Ok(OpenTurn { session, running, usage, connection, turn: message.turn_id, number })
+    let is_repeated = message.turn_id != turn;
+    Ok(OpenTurn { session, running, usage, connection, turn: message.turn_id, number, is_repeated })
 }
 
 /// Streams the events of all turns of a session.

@@ -32,6 +32,7 @@ mod page;
 mod permissions;
 mod quarantine;
 mod queue;
+mod queue_span;
 mod queue_turn;
 mod queue_worker;
 mod rate_limit;
@@ -55,6 +56,7 @@ pub use openapi::{document, document_text};
 pub use queue_worker::run_queue;
 pub use warm_pool::maintain_warm_pool;
 
+use crate::traces::trace_request;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
@@ -73,7 +75,7 @@ const UPLOAD_LIMIT: usize = 200 << 20;
 /// Maximum size of an upload of a workspace, in bytes: 100 MiB in base64.
 const ARCHIVE_LIMIT: usize = 134 << 20;
 
-/// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication.
+/// Returns the router. Each request is traced, and passes the check of its Host header, the rate limit, then authentication.
 pub fn router(app: Arc<App>) -> Router {
     let (router, _) = operations(app.max_attachment_size).split_for_parts();
     router
@@ -86,6 +88,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(from_fn_with_state(Arc::clone(&app), rate_limit::limit_requests))
         .layer(from_fn_with_state(Arc::clone(&app), cors::allow_origins))
         .layer(from_fn_with_state(Arc::clone(&app), host_header::check_host))
+        .layer(from_fn_with_state(app.scheme, trace_request))
         .with_state(app)
 }
 

@@ -60,7 +60,10 @@ pub(super) async fn receive_turn(
             }
         };
         if let Some(conclusion) = watch.add(&event) {
-            return Some(recorded_end(app, running.wait_until_recorded(watch.number()), conclusion).await);
+            let attempt = recorded_end(app, running.wait_until_recorded(watch.number()), conclusion).await;
+            // The recorder has done so, unless the bridge refused the query.
+            running.turn_spans().end(watch.turn(), event.body());
+            return Some(attempt);
         }
         // The replay is refused, for example since the spool cannot be read.
         if matches!(event.body(), EventBody::Error(_))

@@ -8,6 +8,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::message_body::{SendBody, build_query};
 use super::messages::{OpenTurn, open_turn};
+use super::queue_span::{item_span, set_result};
 use super::queue_turn::{follow_turn, receive_turn};
 use super::sessions::{self, find_session, start_session};
 use super::{lifecycle, queue_turn};
@@ -54,10 +55,7 @@ pub async fn run_queue(app: Arc<App>) {
     for item in previous {
         info!("queue item {}: continuing after a restart", item.id);
         let app = Arc::clone(&app);
-        attempts.spawn(async move {
-            let attempt = resume_attempt(&app, &item).await;
-            store_attempt(&app, &item, attempt).await;
-        });
+        attempts.spawn(async move { run_item(&app, &item, resume_attempt(&app, &item)).await });
     }
     loop {
         let wait = claim_items(&app, &mut attempts).await;
@@ -85,10 +83,7 @@ async fn claim_items(app: &Arc<App>, attempts: &mut JoinSet<()>) -> Option<Durat
         match app.store.claim_queue_item().await {
             Ok(Some(item)) => {
                 let app = Arc::clone(app);
-                attempts.spawn(async move {
-                    let attempt = attempt(&app, &item).await;
-                    store_attempt(&app, &item, attempt).await;
-                });
+                attempts.spawn(async move { run_item(&app, &item, attempt(&app, &item)).await });
             }
             Ok(None) => break,
             Err(error) => {
@@ -108,6 +103,14 @@ fn time_until(time: &str) -> Duration {
     let time: Timestamp = time.parse().unwrap_or(Timestamp::MAX);
     let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
     if wait.is_zero() { RECHECK_DELAY } else { wait + Duration::from_millis(1) }
+}
+
+/// Runs an attempt and stores how it ended, in a span of its own.
+async fn run_item(app: &App, item: &QueueItem, attempt: impl Future<Output = ItemAttempt>) {
+    let span = item_span(item);
+    let attempt = span.run(attempt).await;
+    set_result(&span, &attempt);
+    span.run(store_attempt(app, item, attempt)).await;
 }
 
 fn caller(item: &QueueItem) -> Caller {
@@ -133,7 +136,8 @@ async fn try_attempt(app: &App, item: &QueueItem) -> std::result::Result<ItemAtt
     let body = SendBody::text(&item.prompt);
     let OpenTurn { session, running, usage, mut connection, .. } =
         open_turn(app, &caller, session, &body, None).await?;
-    let query = build_query(&session, body).with_id(watch.turn().to_owned());
+    let trace_context = running.turn_spans().begin(watch.turn(), &session, body.model(&session));
+    let query = build_query(&session, body, trace_context).with_id(watch.turn().to_owned());
     connection.send(&[ClientCommand::replay(watch.number()).with_id(queue_turn::REPLAY_ID), query]);
     let received = receive_turn(app, &running, &mut connection, &mut watch, None).await;
     drop(usage);

@@ -12,6 +12,7 @@ use crate::mutex::lock;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
 use crate::session_directory::remove_session_directory;
 use crate::store::{Session, Status, Store};
+use crate::traces::TurnSpans;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,7 @@ pub struct RunningSession {
     pub control: PathBuf,
     progress: watch::Sender<Progress>,
     permissions: PermissionLog,
+    turn_spans: TurnSpans,
     /// `None` after the sandbox has exited.
     slot: Mutex<Option<SandboxSlot>>,
     runs_turn: AtomicBool,
@@ -75,6 +77,7 @@ impl RunningSession {
             control,
             progress: watch::Sender::new(Progress { recorded: session.recorded, finished: false }),
             permissions: PermissionLog::default(),
+            turn_spans: TurnSpans::default(),
             slot: Mutex::new(slot),
             runs_turn: AtomicBool::new(false),
             last_used: Mutex::new(Instant::now()),
@@ -118,6 +121,11 @@ impl RunningSession {
         &self.permissions
     }
 
+    /// The spans of its turns.
+    pub(crate) fn turn_spans(&self) -> &TurnSpans {
+        &self.turn_spans
+    }
+
     /// Returns the number of the last bridge event in the database.
     pub fn recorded(&self) -> u64 {
         self.progress.borrow().recorded
@@ -148,6 +156,7 @@ impl RunningSession {
     }
 
     fn set_finished(&self) {
+        self.turn_spans.fail_all();
         self.progress.send_modify(|progress| progress.finished = true);
     }
 }
@@ -298,6 +307,11 @@ impl RunningSessions {
         let mut sessions: Vec<_> = self.table().values().cloned().collect();
         sessions.sort_by_cached_key(|session| std::cmp::Reverse(session.idle_time()));
         sessions
+    }
+
+    /// Ends the spans of all turns, since the server exits.
+    pub(crate) fn leave_turn_spans(&self) {
+        self.table().values().for_each(|session| session.turn_spans.leave_all());
     }
 
     /// Waits for the lock of a session. A task holds it while it starts, pauses, resumes, stops or ends the session.

@@ -7,6 +7,7 @@ use crate::saggar::{BridgeConnection, EventReader, SessionState};
 use crate::session_directory::remove_session_directory;
 use crate::store::{NewEvent, RecordedRow, Status};
 use crate::stream::{database_rows, event_turn_id, parse_message, usage_rows};
+use crate::traces::TurnSpans;
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -110,11 +111,11 @@ async fn record_events<R: AsyncRead + Unpin>(
             return Err(Error::new(format!("cannot replay events of the bridge: {text}")));
         }
         let mut batch = Batch::default();
-        batch.add(&event);
+        batch.add(&event, session.turn_spans());
         while batch.events < MAX_BATCH_EVENTS
             && let Some(event) = events.receive_buffered()
         {
-            batch.add(&event);
+            batch.add(&event, session.turn_spans());
         }
         if let Some(runs_turn) = batch.runs_turn {
             session.set_runs_turn(runs_turn);
@@ -181,7 +182,8 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, event: &ReceivedEvent) {
+    /// Adds an event, also to the span of its turn.
+    fn add(&mut self, event: &ReceivedEvent, turn_spans: &TurnSpans) {
         self.events += 1;
         let number = match event.body() {
             EventBody::Gap(_, to) => Some(*to),
@@ -189,17 +191,25 @@ impl Batch {
         };
         let Some(number) = number else { return };
         self.last_number = number;
-        if event_turn_id(event).is_some() {
+        let turn = event_turn_id(event);
+        if let Some(turn) = turn {
             self.runs_turn = Some(!matches!(event.body(), EventBody::Done(_) | EventBody::Error(_)));
+            turn_spans.end(turn, event.body());
         }
         match event.body() {
             EventBody::Message => {
                 let raw = event.message().unwrap_or_default();
                 let message = parse_message(raw);
                 self.rows.extend(database_rows(&message, raw));
-                self.rows.extend(usage_rows(&message, raw));
+                let usage = usage_rows(&message, raw);
+                if let Some(turn) = turn
+                    && message["type"] == "result"
+                {
+                    turn_spans.add_result(turn, &usage, message["is_error"] == true);
+                }
+                self.rows.extend(usage);
             }
-            EventBody::Error(text) if event_turn_id(event).is_some() => {
+            EventBody::Error(text) if turn.is_some() => {
                 self.push_event("error", &json!({ "error": text }));
             }
             EventBody::Gap(from, to) => {

@@ -2,11 +2,12 @@
 
 use super::EventReader;
 use crate::settings::Settings;
+use crate::traces::ProcessSpan;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdout, Command};
@@ -209,23 +210,31 @@ impl Program {
     /// `saggar GROUP VERB`, such as `saggar quarantine list`.
     pub(super) fn command_of(&self, group: &str, verb: &str) -> Command {
         let mut command = Command::new(&self.path);
-        // `ASH_` variables configure the server and can contain keys: the sandbox must not inherit them.
         let names = std::env::vars_os().map(|(name, _)| name);
-        for name in names.filter(|name| name.as_encoded_bytes().starts_with(b"ASH_")) {
+        for name in names.filter(|name| is_of_server(name.as_encoded_bytes())) {
             command.env_remove(name);
         }
-        // The client of PostgreSQL in the server reads the first; the second is for the server alone (sd_notify(3)).
-        command.env_remove("PGPASSWORD").env_remove("NOTIFY_SOCKET");
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
         command.args([group, verb]).stdin(Stdio::null());
         command
     }
 }
 
+/// Whether a variable is for the server alone, and can contain a key: the sandbox must not inherit it.
+fn is_of_server(name: &[u8]) -> bool {
+    name.starts_with(b"ASH_")
+        // The client of PostgreSQL in the server reads it.
+        || name == b"PGPASSWORD"
+        // Messages to the service manager are sent there (sd_notify(3)).
+        || name == b"NOTIFY_SOCKET"
+        // Those of the collector of traces.
+        || name.starts_with(b"OTEL_EXPORTER_OTLP_") && name.ends_with(b"HEADERS")
+}
+
 /// The output of `saggar session events`.
 #[derive(Debug)]
 pub struct StoredEvents {
-    process: Child,
+    process: PipedProcess,
     events: EventReader<ChildStdout>,
 }
 
@@ -269,7 +278,9 @@ async fn run_with_input(mut command: Command, input: &[u8]) -> Result<String, Co
     }
     let program = command.as_std().get_program().display().to_string();
     let failed = |error| CommandError::new(format!("cannot start {program}: {error}"));
-    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let span = ProcessSpan::start(command.as_std());
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut process = process.inspect_err(|_| span.fail_to_start()).map_err(failed)?;
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
     let write = async move {
         if let Some(mut stdin) = stdin {
@@ -284,6 +295,7 @@ async fn run_with_input(mut command: Command, input: &[u8]) -> Result<String, Co
         return Err(CommandError::new(format!("saggar printed more than {MAX_OUTPUT} bytes")));
     }
     let status = process.wait().await.map_err(failed)?;
+    span.set_exit(status);
     if status.success() {
         return String::from_utf8(stdout).map_err(|_| CommandError::new("saggar printed invalid UTF-8"));
     }
@@ -304,14 +316,32 @@ async fn read_output(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u
     Ok(bytes)
 }
 
-/// Starts a command whose standard output is read while it runs. It is killed when the process is dropped.
-pub(super) fn start_piped(mut command: Command) -> Result<(Child, ChildStdout), CommandError> {
+/// A process whose standard output is read while it runs. It is killed when it is dropped.
+#[derive(Debug)]
+pub(super) struct PipedProcess {
+    process: Child,
+    span: ProcessSpan,
+}
+
+impl PipedProcess {
+    /// Waits for the exit, after the output was read.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.process.wait().await?;
+        self.span.set_exit(status);
+        Ok(status)
+    }
+}
+
+/// Starts a command whose standard output is read while it runs.
+pub(super) fn start_piped(mut command: Command) -> Result<(PipedProcess, ChildStdout), CommandError> {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     let program = command.as_std().get_program().display().to_string();
     let failed = |error| CommandError::new(format!("cannot start {program}: {error}"));
-    let mut process = command.spawn().map_err(failed)?;
+    let span = ProcessSpan::start(command.as_std());
+    let process = command.spawn().inspect_err(|_| span.fail_to_start());
+    let mut process = process.map_err(failed)?;
     let output = process.stdout.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
-    Ok((process, output))
+    Ok((PipedProcess { process, span }, output))
 }
 
 fn parse_record(line: &str) -> Result<SessionRecord, CommandError> {

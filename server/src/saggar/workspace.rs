@@ -1,10 +1,10 @@
 //! Files of the workspace of a session: each method runs `saggar session files …` (saggar-session(1)), which reaches
 //! them whether a sandbox is running or not, and follows no link.
 
-use super::program::{CommandError, Program, run_briefly, start_piped};
+use super::program::{CommandError, PipedProcess, Program, run_briefly, start_piped};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
-use tokio::process::{Child, ChildStdout};
+use tokio::process::ChildStdout;
 use uuid::Uuid;
 
 /// Bytes of one part of a file.
@@ -102,7 +102,7 @@ impl Program {
 /// The content of a file, as saggar prints it.
 #[derive(Debug)]
 pub struct FileContent {
-    process: Child,
+    process: PipedProcess,
     output: ChildStdout,
 }
 

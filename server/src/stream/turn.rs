@@ -102,6 +102,8 @@ impl TurnStream {
         if ends_turn {
             // A client that has received the end of the turn must find all of it in the lists.
             self.session.wait_until_recorded(self.number).await;
+            // The recorder has done so, unless the bridge refused the query: it does not store that event.
+            self.session.turn_spans().end(&self.turn, event.body());
         }
         if let Some(message) = &message
             && let Some(frame) = self.permissions.frame(message).await
