@@ -42,6 +42,7 @@ mod sessions;
 mod stream;
 mod support;
 mod tls;
+mod traces;
 mod typescript_client;
 mod usage;
 mod warm_pool;

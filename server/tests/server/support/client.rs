@@ -124,15 +124,25 @@ impl Client {
     /// connection.
     #[track_caller]
     pub fn send(&self, session: &str, body: &Value) -> impl Iterator<Item = Frame> + use<> {
-        let path = format!("/api/sessions/{session}/messages");
-        self.frames("POST", &path, &[("content-type", "application/json")], body.to_string().as_bytes())
+        self.send_with(session, &[], body)
     }
 
     /// As [`Client::send`], with this `Idempotency-Key`.
     #[track_caller]
     pub fn send_once(&self, session: &str, key: &str, body: &Value) -> impl Iterator<Item = Frame> + use<> {
+        self.send_with(session, &[("idempotency-key", key)], body)
+    }
+
+    /// As [`Client::send`], with these headers.
+    #[track_caller]
+    pub fn send_with(
+        &self,
+        session: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> impl Iterator<Item = Frame> + use<> {
         let path = format!("/api/sessions/{session}/messages");
-        let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+        let headers = [&[("content-type", "application/json")][..], headers].concat();
         self.frames("POST", &path, &headers, body.to_string().as_bytes())
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod certificate;
 mod client;
+pub(crate) mod collector;
 mod conformity;
 pub(crate) mod cutting_proxy;
 pub(crate) mod postgres;

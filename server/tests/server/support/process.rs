@@ -126,7 +126,13 @@ impl Server {
         if !self.arguments.iter().any(|argument| argument == "--saggar") {
             command.arg("--saggar").arg(saggar_program());
         }
-        for name in ["ASH_API_KEY", "ASH_INTERNAL_SECRET", "ASH_CREDENTIAL_KEY"] {
+        for name in [
+            "ASH_API_KEY",
+            "ASH_INTERNAL_SECRET",
+            "ASH_CREDENTIAL_KEY",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        ] {
             command.env_remove(name);
         }
         // Not as an option: others can read a command line.
