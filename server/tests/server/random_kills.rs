@@ -44,11 +44,12 @@ impl Load {
         Load { connection, session, is_over: AtomicBool::new(false), is_stored: AtomicBool::new(false) }
     }
 
-    /// Sends turns with prompts of their own until the load is over; returns the prompts whose turn has ended well.
+    /// Sends turns with prompts of their own until the load is over and one has ended well, which on a busy machine may be
+    /// after all kills; returns the prompts whose turn has ended well.
     fn send_turns(&self) -> Vec<String> {
         let mut done = Vec::new();
         for number in 0.. {
-            if self.is_over.load(Ordering::SeqCst) {
+            if self.is_over.load(Ordering::SeqCst) && !done.is_empty() {
                 break;
             }
             let prompt = format!("run: echo turn-{number}-; sleep 0.0{}", random(10));
