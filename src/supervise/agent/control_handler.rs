@@ -136,7 +136,7 @@ impl ControlHandler for AgentLoop<'_> {
 
     fn has_own_work(&self) -> bool {
         // A session that is not ready yet does not idle.
-        !self.agent_has_run || self.scripts.is_pending() || self.snapshot.is_some()
+        !self.agent_has_run || self.scripts.is_pending() || self.snapshot.is_some() || !self.files.is_empty()
     }
 
     fn start_file_call(&mut self, call: FileRequest, ticket: ResponseTicket) {

@@ -131,7 +131,7 @@ pub(in crate::supervise) trait ControlHandler {
     /// Starts the shutdown.
     fn shut_down(&mut self);
 
-    /// Whether a shutdown now would end work: a turn, a command, a snapshot, or a start.
+    /// Whether a shutdown now would end work: a turn, a command, a call for files, a snapshot, or a start.
     fn is_working(&mut self) -> bool {
         self.has_own_work()
             || self.bridge().core().is_busy()

@@ -36,6 +36,11 @@ struct OpenFileCall {
 }
 
 impl FileCalls {
+    /// Whether no call is in progress.
+    pub(in crate::supervise) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
     /// Starts a call; returns its result if that fails.
     pub(in crate::supervise) fn start(
         &mut self,
