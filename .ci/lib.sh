@@ -75,7 +75,6 @@ stage() {
 # Runs the stages with these names, and reports; `NAME&` begins one. Its status is that of the whole.
 stages() {
     local name
-    rm -f "$logs"/done-*
     for name in "$@"; do
         case $name in
             *'&') begin "${name%&}" ;;

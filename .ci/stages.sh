@@ -88,9 +88,9 @@ build() {
 
 release() { cargo build --release --locked; }
 
-# The program under test: the release, which is what people get, and twice as fast to start. Unit tests, and those that call
-# the library, are of a debug build with its checks.
-export SAGGAR_TEST_BINARY=${SAGGAR_TEST_BINARY:-$target/release/saggar}
+# The program under test: the debug build, as with the test command of the README. To build the release takes a third of the
+# gate, and its tests would save a tenth of that. .ci/full tests the release, which is what people get.
+export SAGGAR_TEST_BINARY=${SAGGAR_TEST_BINARY:-$target/debug/saggar}
 under_test() { [ "$SAGGAR_TEST_BINARY" != "$target/release/saggar" ] || release; }
 
 # Most tests wait for processes that they start, so that two for each processor keep it busy.
@@ -101,31 +101,11 @@ threads() { export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}; }
 tests_as_root() {
     set -e
     under_test
-    export SAGGAR_CI_DONE
-    SAGGAR_CI_DONE=$(cat "$logs/done-root" 2>/dev/null || true)
-    as_root
-}
-
-# The unit tests of both callers need no release, and so run while one is built. The later stages of the same run leave out
-# what they ran.
-unit_as_root() {
-    unit_binaries >"$logs/done-root"
-    as_root --lib
-}
-
-unit_as_user() {
-    unit_binaries >"$logs/done-user"
-    as_user unit
-}
-
-# Arguments are those of `cargo test`.
-as_root() {
-    set -e
     threads
     export SAGGAR_TEST_ALL=1 SAGGAR_TEST_SKIPS=$logs/skips-root
     rm -f "$SAGGAR_TEST_SKIPS"
     SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
-        debug_cargo test "${whole[@]}" --no-fail-fast "$@"
+        debug_cargo test "${whole[@]}" --no-fail-fast
     test ! -s "$SAGGAR_TEST_SKIPS"
 }
 
@@ -153,7 +133,7 @@ same_for_both="page_in_chromium:: typescript_client:: own_python_client:: tests_
 
 # The ordinary user runs the test binaries themselves, and needs no Rust for that. It gets a copy of the tree that it owns,
 # at the tree's own path (.ci/as-user). Tests that need root skip there, and ran in another stage; any other skip is a
-# failure. An argument is the kind of tests: `unit`, or all.
+# failure.
 as_user() {
     set -e
     local binary skips reasons status=0
@@ -163,17 +143,12 @@ as_user() {
     trap 'rm -rf "$place"' EXIT
     chmod 755 "$place"
     git archive --format=tar HEAD | tar -x -C "$place"
-    if [ "${1:-}" = unit ]; then
-        cp "$logs/done-user" "$place/binaries"
-    else
-        debug_cargo test "${whole[@]}" --no-run --message-format=json 2>/dev/null | .ci/test-binaries |
-            grep -vxF "$(cat "$logs/done-user" 2>/dev/null || echo none)" >"$place/binaries"
-    fi
+    debug_cargo test "${whole[@]}" --no-run --message-format=json 2>/dev/null | .ci/test-binaries >"$place/binaries"
     test -s "$place/binaries"
     mkdir -p "$place/target/debug/"{deps,examples} "$place/target/release" "$place/target/tmp"
     cp -p "$target/debug/"{saggar,saggar-server} "$place/target/debug/"
     cp -p "$target/debug/examples/"{embed,conversation} "$place/target/debug/examples/"
-    [ ! -e "$SAGGAR_TEST_BINARY" ] || cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
+    [ "$SAGGAR_TEST_BINARY" = "$target/debug/saggar" ] || cp -p "$SAGGAR_TEST_BINARY" "$place/target/release/"
     xargs -d '\n' cp -pt "$place/target/debug/deps" <"$place/binaries"
     if [ -d "$target/agent" ]; then
         cp -a "$target/agent" "$place/target/agent"
@@ -308,23 +283,23 @@ guests_whole() {
     done | run_guests
 }
 
-# The first command of the README, and its pair run: as root by cargo, in this tree, which is a clone; as the ordinary user, who may have no
-# Rust, with the binary that this built.
+# The first command of the README and its pair run, with the program under test: as root in this tree, which is a clone, and
+# as the ordinary user. The whole command, with its build, is the stage `first-build` of .ci/full.
 first_command() {
     set -e
     place=$(mktemp -d /var/tmp/saggar-ci-XXXXXX)
     trap 'rm -rf "$place"' EXIT
     chmod 755 "$place"
     # The session is not to stay on the machine.
-    SAGGAR_STATE_DIR=$place/state cargo run --release --locked -- agent examples/hello "hi" | tee "$place/said"
+    SAGGAR_STATE_DIR=$place/state "$SAGGAR_TEST_BINARY" agent examples/hello "hi" | tee "$place/said"
     grep -q Hello "$place/said"
-    SAGGAR_STATE_DIR=$place/state target/release/saggar pair run examples/pair --task "hi" --root "$place/runs" |
+    SAGGAR_STATE_DIR=$place/state "$SAGGAR_TEST_BINARY" pair run examples/pair --task "hi" --root "$place/runs" |
         tee "$place/said"
     grep -q '"result":"approved"' "$place/said"
 
     mkdir "$place/tree"
     git archive --format=tar HEAD | tar -x -C "$place/tree"
-    install -m 755 "$target/release/saggar" "$place/saggar"
+    install -m 755 "$SAGGAR_TEST_BINARY" "$place/saggar"
     chown -R "$user:" "$place/tree"
     cd "$place/tree"
     as_ordinary_user() {
@@ -337,6 +312,9 @@ first_command() {
     grep -q '"result":"approved"' "$place/said"
 }
 
+# The first command of the README, as it is there. The session is not to stay on the machine.
+first_build() { SAGGAR_STATE_DIR=$(mktemp -d) cargo run --release --locked -- agent examples/hello "hi" | grep Hello; }
+
 # What builds the package: packaging/build installs it below target.
 package_tools() { SAGGAR_PACKAGES=deb packaging/build tools; }
 
@@ -344,7 +322,8 @@ package_tools() { SAGGAR_PACKAGES=deb packaging/build tools; }
 package() {
     set -e
     export SAGGAR_PACKAGES=deb SAGGAR_PROGRAMS=saggar
-    SAGGAR_BINARY=$target/release/saggar packaging/build
+    strip -o "$target/ci/saggar" "$SAGGAR_TEST_BINARY"
+    SAGGAR_BINARY=$target/ci/saggar packaging/build
     packaging/check
 }
 
@@ -380,8 +359,14 @@ loops() {
         session::many quarantine::battery session::killed oci::killed
 }
 
-# What holds a measurement to a bound. Each message is synced, so the disk of the machine is in it.
-benches() { cargo bench --locked -p saggar-mailbox --bench send; }
+# What holds a measurement to a bound. Each message of a mailbox is synced, so the disk of the machine is in it. The server
+# runs the release of saggar beside it.
+benches() {
+    set -e
+    cargo bench --locked -p saggar-mailbox --bench send
+    release
+    cargo bench --locked -p saggar-server --bench server
+}
 
 rounds() {
     local round threads status=0
@@ -404,11 +389,6 @@ fuzz() {
         cargo +nightly fuzz run "$name" -- -max_total_time="${SAGGAR_FUZZ_SECONDS:-600}" -print_final_stats=1 || status=1
     done
     return "$status"
-}
-
-# The paths of the unit tests of the libraries, one a line.
-unit_binaries() {
-    debug_cargo test "${whole[@]}" --no-run --lib --message-format=json 2>/dev/null | .ci/test-binaries
 }
 
 # The path of the integration tests.

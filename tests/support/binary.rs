@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// saggar of this build. `SAGGAR_TEST_BINARY=PATH` names another one: the gate tests the release, and a change that a test
+/// saggar of this build. `SAGGAR_TEST_BINARY=PATH` names another one: `.ci/full` tests the release, and a change that a test
 /// must notice is tried so.
 pub(crate) fn saggar() -> &'static Path {
     static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
