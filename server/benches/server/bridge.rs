@@ -5,16 +5,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Runs one turn on a connection of its own. Returns the time from its begin to the first event.
-pub(crate) fn run_turn(socket: &Path) -> Duration {
+pub(crate) fn run_turn(socket: &Path, session: &str) -> Duration {
     let start = Instant::now();
     let mut client = BridgeClient::connect(socket).expect("the bridge listens");
-    client.send(&ClientCommand::query("hi", "").with_id(1)).expect("the bridge takes commands");
+    client.send(&ClientCommand::query("hi", session).with_id(1)).expect("the bridge takes commands");
     let mut first = None;
     loop {
         let event = client.receive().expect("the bridge answers").expect("the turn ends");
-        first.get_or_insert_with(|| start.elapsed());
-        if matches!(event.body(), EventBody::Done(_)) {
-            return first.unwrap_or_default();
+        let first = *first.get_or_insert_with(|| start.elapsed());
+        match event.body() {
+            EventBody::Done(_) => return first,
+            EventBody::Error(error) => panic!("the turn fails: {error}"),
+            _ => {}
         }
     }
 }

@@ -68,7 +68,7 @@ fn measure_first_byte(server: &Server, failures: &mut Vec<String>) {
     let (mut by_server, mut by_bridge) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         by_server.push(milliseconds(server.run_turn(&id)));
-        by_bridge.push(milliseconds(bridge::run_turn(&socket)));
+        by_bridge.push(milliseconds(bridge::run_turn(&socket, &id)));
     }
     server.end_session(&id);
     let (by_server, by_bridge) = (median(by_server), median(by_bridge));
@@ -104,7 +104,7 @@ fn measure_many(server: &Server, sessions: usize, failures: &mut Vec<String>) {
         in_threads(streamed.len(), streamed.len(), |index| server.run_turn(streamed[index]));
         by_server.push(milliseconds(start.elapsed()));
         let start = Instant::now();
-        in_threads(sockets.len(), sockets.len(), |index| bridge::run_turn(&sockets[index]));
+        in_threads(sockets.len(), sockets.len(), |index| bridge::run_turn(&sockets[index], streamed[index]));
         by_bridge.push(milliseconds(start.elapsed()));
     }
     print_times(&format!("{} turns at once", streamed.len()), median(by_server), median(by_bridge));
