@@ -1,19 +1,12 @@
 //! The address of the collector, from the command line, the variables of OpenTelemetry and the settings file.
 
+use super::variables::check_variables;
 use crate::error::{Error, Result};
 use axum::http::Uri;
 use axum::http::uri::Authority;
 
 /// The path of traces below the address of a collector.
 const TRACES_PATH: &str = "/v1/traces";
-
-/// Variables that select how traces are sent, and the only values that this server supports.
-const SUPPORTED: [(&str, &str); 4] = [
-    ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"),
-    ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
-    ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "none"),
-    ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
-];
 
 /// Where traces are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +20,7 @@ impl TraceEndpoint {
     /// not exported.
     ///
     /// # Errors
-    /// Fails if the address is invalid, or a variable asks for a protocol or a compression that is not supported.
+    /// Fails if the address is invalid, or a variable of OpenTelemetry is invalid or not supported.
     pub fn choose(
         option: Option<String>,
         file: Option<String>,
@@ -54,13 +47,7 @@ impl TraceEndpoint {
         } else {
             return Ok(None);
         };
-        for (name, only) in SUPPORTED {
-            if let Some(value) = variable(name).filter(|value| value != only) {
-                return Err(Error::new(format!(
-                    "{name}={value} is not supported: traces are sent with {only} only; unset it"
-                )));
-            }
-        }
+        check_variables(&variable)?;
         Ok(endpoint)
     }
 
@@ -146,12 +133,13 @@ mod tests {
             let error = choose(url, "", &[]).unwrap_err().to_string();
             assert!(error.contains("invalid --otlp-endpoint") && !error.contains("secret"), "{error}");
         }
-        for (name, value) in
-            [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]
-        {
-            let error = choose("http://a", "", &[(name, value)]).unwrap_err().to_string();
-            assert!(error.contains(&format!("{name}={value} is not supported")), "{error}");
-            assert!(choose("", "", &[(name, value)]).unwrap().is_none());
-        }
+    }
+
+    #[test]
+    fn other_variables_are_checked_if_there_is_a_collector() {
+        let invalid = [("OTEL_TRACES_SAMPLER", "nonsense")];
+        let error = choose("http://a", "", &invalid).unwrap_err().to_string();
+        assert!(error.contains("OTEL_TRACES_SAMPLER=nonsense is not supported"), "{error}");
+        assert!(choose("", "", &invalid).unwrap().is_none());
     }
 }

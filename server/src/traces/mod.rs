@@ -10,6 +10,7 @@
 //! export      the start and the end of the export
 //! span        one span, and the trace context of a client
 //! request     a span for each request
+//! variables   checks of the variables of OpenTelemetry
 //! turn        the spans of the turns of a session
 //! process     a span for each run of `saggar`
 //! ```
@@ -24,6 +25,7 @@ mod process;
 mod request;
 mod span;
 mod turn;
+mod variables;
 
 pub use endpoint::TraceEndpoint;
 pub use export::TraceExport;
