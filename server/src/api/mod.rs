@@ -37,6 +37,7 @@ mod queue_turn;
 mod queue_worker;
 mod rate_limit;
 mod reject;
+mod request_span;
 mod scope;
 mod session_files;
 mod sessions;
@@ -56,12 +57,12 @@ pub use openapi::{document, document_text};
 pub use queue_worker::run_queue;
 pub use warm_pool::maintain_warm_pool;
 
-use crate::traces::trace_request;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use error::ApiError;
+use request_span::trace_request;
 use std::sync::Arc;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
 use utoipa_axum::routes;
@@ -75,7 +76,8 @@ const UPLOAD_LIMIT: usize = 200 << 20;
 /// Maximum size of an upload of a workspace, in bytes: 100 MiB in base64.
 const ARCHIVE_LIMIT: usize = 134 << 20;
 
-/// Returns the router. Each request is traced, and passes the check of its Host header, the rate limit, then authentication.
+/// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication. Only then it
+/// is traced: whom the server refuses must not fill the collector.
 pub fn router(app: Arc<App>) -> Router {
     let (router, _) = operations(app.max_attachment_size).split_for_parts();
     router
@@ -84,11 +86,11 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(from_fn(reject::read_small_body))
+        .layer(from_fn_with_state(app.scheme, trace_request))
         .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))
         .layer(from_fn_with_state(Arc::clone(&app), rate_limit::limit_requests))
         .layer(from_fn_with_state(Arc::clone(&app), cors::allow_origins))
         .layer(from_fn_with_state(Arc::clone(&app), host_header::check_host))
-        .layer(from_fn_with_state(app.scheme, trace_request))
         .with_state(app)
 }
 

@@ -9,20 +9,18 @@
 //! collector   the HTTP client that sends spans, and logs the first failure
 //! export      the start and the end of the export
 //! span        one span, and the trace context of a client
-//! request     a span for each request
 //! variables   checks of the variables of OpenTelemetry
 //! turn        the spans of the turns of a session
 //! process     a span for each run of `saggar`
 //! ```
 //!
 //! Without an export, the API of OpenTelemetry creates spans that record nothing and have the ids of their parent. The
-//! `traceparent` of a client therefore reaches the agent in both cases.
+//! `traceparent` of a client with a key therefore reaches the agent in both cases.
 
 mod collector;
 mod endpoint;
 mod export;
 mod process;
-mod request;
 mod span;
 mod turn;
 mod variables;
@@ -30,6 +28,5 @@ mod variables;
 pub use endpoint::TraceEndpoint;
 pub use export::TraceExport;
 pub(crate) use process::ProcessSpan;
-pub(crate) use request::trace_request;
 pub(crate) use span::{OpenSpan, current_trace_context, text};
 pub(crate) use turn::TurnSpans;

@@ -4,7 +4,6 @@ use axum::http::HeaderMap;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{FutureExt, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue, Value, global};
-use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,6 +11,9 @@ use tracing::Instrument;
 
 /// The instrumentation scope of all spans.
 const SCOPE: &str = "saggar-server";
+
+/// The header of a trace context, as W3C names it.
+const TRACEPARENT: &str = "traceparent";
 
 /// Maximum length of an attribute, in bytes: it bounds the memory of spans that wait for their export.
 const MAX_TEXT: usize = 1024;
@@ -32,14 +34,17 @@ impl OpenSpan {
     }
 
     /// Starts a span whose parent is in the headers of a request; without one, it is a new trace.
-    pub(super) fn start_in_trace_of(
+    pub(crate) fn start_in_trace_of(
         headers: &HeaderMap,
         kind: SpanKind,
         name: String,
         attributes: Vec<KeyValue>,
     ) -> Self {
-        let parent =
-            TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(headers));
+        // Without `tracestate`: it is text of the client, and would be part of each span.
+        let traceparent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        let fields: HashMap<String, String> =
+            traceparent.map(|value| (TRACEPARENT.to_owned(), value.to_owned())).into_iter().collect();
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &fields);
         OpenSpan::start_below(&parent, kind, name, attributes)
     }
 
@@ -99,7 +104,7 @@ pub(crate) fn current_trace_context() -> Option<String> {
 fn trace_context(context: &Context) -> Option<String> {
     let mut fields = HashMap::new();
     TraceContextPropagator::new().inject_context(context, &mut fields);
-    fields.remove("traceparent")
+    fields.remove(TRACEPARENT)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A span for each request, with the attributes of the semantic conventions of OpenTelemetry for HTTP servers.
 
-use super::{OpenSpan, text};
+use super::auth::Caller;
+use crate::traces::{OpenSpan, text};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
@@ -12,9 +13,9 @@ use opentelemetry::trace::SpanKind;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Traces a request from its head to the end of its response; it is a stream that can be long. `scheme` is that of the
-/// server.
-pub(crate) async fn trace_request(
+/// Traces a request that was not refused, to the end of its response; it is a stream that can be long. `scheme` is that
+/// of the server.
+pub(super) async fn trace_request(
     State(scheme): State<&'static str>,
     request: Request,
     next: Next,
@@ -34,7 +35,11 @@ pub(crate) async fn trace_request(
         }
         None => name_of_method.to_owned(),
     };
-    let span = OpenSpan::start_in_trace_of(request.headers(), SpanKind::Server, name, attributes);
+    // A parent decides what is exported, which is up to clients with a key alone.
+    let span = match request.extensions().get::<Caller>() {
+        Some(_) => OpenSpan::start_in_trace_of(request.headers(), SpanKind::Server, name, attributes),
+        None => OpenSpan::start(SpanKind::Server, name, attributes),
+    };
     let response = span.run(next.run(request)).await;
     if !span.is_recording() {
         return response;
