@@ -141,10 +141,14 @@ async fn try_attempt(app: &App, item: &QueueItem) -> std::result::Result<ItemAtt
     connection.send(&[ClientCommand::replay(watch.number()).with_id(queue_turn::REPLAY_ID), query]);
     let received = receive_turn(app, &running, &mut connection, &mut watch, None).await;
     drop(usage);
-    match received {
-        Some(attempt) => Ok(attempt),
-        None => Ok(follow_turn(app, &caller, session.id, watch).await),
-    }
+    let turn = watch.turn().to_owned();
+    let attempt = match received {
+        Some(attempt) => attempt,
+        None => follow_turn(app, &caller, session.id, watch).await,
+    };
+    // It has ended, unless the query did not reach the bridge, or the server shuts down.
+    running.turn_spans().leave(&turn);
+    Ok(attempt)
 }
 
 /// Returns the session of an item. If the item has none, the queue creates one, and it remains after the turn.

@@ -56,16 +56,17 @@ impl TurnStream {
         connection.send(&[ClientCommand::replay(number).with_id("replay"), query.with_id(turn.clone())]);
         let (frames, receiver) = FrameSender::new();
         let permissions = PermissionFrames::new(Arc::clone(&session));
-        let stream =
+        let mut stream =
             TurnStream { session, usage: Some(usage), connection, turn, frames, permissions, tasks, number };
         tokio::spawn(async move {
-            // If the client has disconnected, no work is left: the recorder stores the remaining events.
-            let _ = stream.run().await;
+            if stream.run().await.is_err() {
+                stream.finish_without_client().await;
+            }
         });
         receiver
     }
 
-    async fn run(mut self) -> Result<(), ClientDisconnected> {
+    async fn run(&mut self) -> Result<(), ClientDisconnected> {
         let session = self.session.id.to_string();
         let start = StreamEvent::session_start(&session);
         self.frames.send(Frame::of(&start), FrameId::last(self.number)).await?;
@@ -84,10 +85,34 @@ impl TurnStream {
                 Ok(None) => "the sandbox closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
+            self.leave_unless_begun();
             self.session.wait_until_recorded(self.number).await;
             let last = FrameId::last(self.number);
             self.frames.send(Frame::of(&StreamEvent::Error { error: failure }), last).await?;
             return self.frames.send(Frame::of(&StreamEvent::Done { session_id: session }), last).await;
+        }
+    }
+
+    /// Receives the first event of the turn, if its span waits for it. The recorder finds the end of turns that have
+    /// begun, but the bridge tells this connection alone that it refuses a query.
+    async fn finish_without_client(&mut self) {
+        while self.usage.is_some() && self.session.turn_spans().is_open(&self.turn) {
+            let received = tokio::select! {
+                received = self.connection.receive() => received,
+                () = self.tasks.wait_for_shutdown() => return,
+            };
+            let Ok(Some(event)) = received else { return self.leave_unless_begun() };
+            if event_turn_id(&event) == Some(self.turn.as_str()) {
+                self.usage = None;
+                self.session.turn_spans().end(&self.turn, event.body());
+            }
+        }
+    }
+
+    /// Ends the span of the turn, unless it has an event: the connection is lost, and a refusal would be unknown.
+    fn leave_unless_begun(&self) {
+        if self.usage.is_some() {
+            self.session.turn_spans().leave(&self.turn);
         }
     }
 

@@ -10,8 +10,13 @@ use saggar_bridge::client::EventBody;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+/// Maximum number of spans of a session that are kept. The bridge lets fewer turns wait.
+const MAX_OPEN: usize = 256;
+
 /// How the turn ended.
 const RESULT: &str = "saggar.turn.result";
+/// The server has stopped following a turn before its end.
+const UNFINISHED: &str = "unfinished";
 
 /// The spans of the turns that are running, by command id.
 #[derive(Debug, Default)]
@@ -37,10 +42,18 @@ impl TurnSpans {
         let name = format!("invoke_agent {}", session.agent_name);
         let span = OpenSpan::start(SpanKind::Client, name, attributes);
         let context = span.trace_context();
-        if span.is_recording() {
-            lock(&self.0).insert(turn.to_owned(), TurnSpan { span, has_failed: false });
+        let mut turns = lock(&self.0);
+        if turns.len() >= MAX_OPEN {
+            span.set(RESULT, UNFINISHED);
+        } else if span.is_recording() {
+            turns.insert(turn.to_owned(), TurnSpan { span, has_failed: false });
         }
         context
+    }
+
+    /// Whether the span of a turn has not ended.
+    pub(crate) fn is_open(&self, turn: &str) -> bool {
+        lock(&self.0).contains_key(turn)
     }
 
     /// Adds the result of the agent: its usage, and whether it is an error.
@@ -88,6 +101,13 @@ impl TurnSpans {
         }
     }
 
+    /// Ends the span of a turn that the server does not follow any more, unless it has ended.
+    pub(crate) fn leave(&self, turn: &str) {
+        if let Some(TurnSpan { span, .. }) = lock(&self.0).remove(turn) {
+            span.set(RESULT, UNFINISHED);
+        }
+    }
+
     /// Ends the spans of all turns, since their sandbox has exited.
     pub(crate) fn fail_all(&self) {
         for (_, TurnSpan { span, .. }) in lock(&self.0).drain() {
@@ -99,7 +119,7 @@ impl TurnSpans {
     /// Ends the spans of all turns, since the server exits. The turns continue without it.
     pub(crate) fn leave_all(&self) {
         for (_, TurnSpan { span, .. }) in lock(&self.0).drain() {
-            span.set(RESULT, "unfinished");
+            span.set(RESULT, UNFINISHED);
         }
     }
 }
