@@ -82,11 +82,12 @@ use tracing::{info, warn};
 /// How long requests may continue after a signal to exit. Streams end at once.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves requests until SIGTERM or SIGINT. Sessions continue after the server has exited.
+/// Serves requests until SIGTERM or SIGINT, then finishes the export of traces. Sessions continue after the server has
+/// exited.
 ///
 /// # Errors
 /// Fails if the data directory, the database or the listening address cannot be used.
-pub async fn serve(settings: Settings) -> Result<()> {
+pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()> {
     let open_files = raise_open_file_limit();
     let data_dir = settings.create_data_directory()?;
     // Both locks are held until the process exits.
@@ -96,7 +97,6 @@ pub async fn serve(settings: Settings) -> Result<()> {
         tokio::spawn(lock.maintain());
     }
     let store = Store::open(&database_url).await?;
-    let traces = settings.traces.as_ref().map(TraceExport::start).transpose()?;
     let program = Program::find(&settings, &data_dir);
     let certificate = settings.tls.clone().map(ServerCertificate::load).transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)

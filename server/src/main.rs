@@ -3,12 +3,16 @@
 use clap::Parser;
 use saggar_server::error::Error;
 use saggar_server::settings::{Arguments, LogFormat, Settings};
+use saggar_server::traces::TraceExport;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 /// sqlx logs unknown parameters of a database URL with their values, which can be a misspelled password.
 const DEFAULT_FILTER: &str = "info,sqlx=warn,sqlx_postgres::options=off";
+
+/// The exit status after invalid settings, which a restart does not make valid: `EX_CONFIG` of sysexits(3).
+const EXIT_INVALID_SETTINGS: u8 = 78;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -18,10 +22,14 @@ async fn main() -> ExitCode {
     }
     let settings = match Settings::read(arguments, |name| std::env::var(name).ok()) {
         Ok(settings) => settings,
-        Err(error) => return report_error(&error),
+        Err(error) => return report_invalid_settings(&error),
     };
     init_logging(settings.log_format);
-    match saggar_server::serve(settings).await {
+    let traces = match settings.traces.as_ref().map(TraceExport::start).transpose() {
+        Ok(traces) => traces,
+        Err(error) => return report_invalid_settings(&error),
+    };
+    match saggar_server::serve(settings, traces).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report_error(&error),
     }
@@ -55,6 +63,11 @@ fn print_openapi() -> ExitCode {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => report_error(&Error::new(format!("cannot print the OpenAPI document: {error}"))),
     }
+}
+
+fn report_invalid_settings(error: &Error) -> ExitCode {
+    report_error(error);
+    ExitCode::from(EXIT_INVALID_SETTINGS)
 }
 
 fn report_error(error: &Error) -> ExitCode {

@@ -1,6 +1,7 @@
 //! The HTTP client that sends spans to the collector. It blocks, and runs on the thread of the export alone.
 
 use super::TraceEndpoint;
+use crate::error::{Error, Result as ServerResult};
 use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use rustls::crypto::ring;
@@ -26,7 +27,11 @@ pub(super) struct CollectorClient {
 }
 
 impl CollectorClient {
-    pub(super) fn new(endpoint: &TraceEndpoint) -> Self {
+    /// Creates a client for this collector.
+    ///
+    /// # Errors
+    /// Fails if connections are to be encrypted, and the host trusts no certificate.
+    pub(super) fn new(endpoint: &TraceEndpoint) -> ServerResult<Self> {
         let proxy = if endpoint.is_loopback() { None } else { Proxy::try_from_env() };
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
@@ -36,19 +41,17 @@ impl CollectorClient {
             .proxy(proxy)
             .timeout_global(Some(TIMEOUT));
         if endpoint.is_encrypted() {
-            let roots = rustls_native_certs::load_native_certs().certs;
-            let roots: Vec<_> = roots.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
             let tls = TlsConfig::builder()
-                .root_certs(RootCerts::Specific(Arc::new(roots)))
+                .root_certs(RootCerts::Specific(Arc::new(trusted_roots()?)))
                 .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
                 .build();
             config = config.tls_config(tls);
         }
-        CollectorClient {
+        Ok(CollectorClient {
             agent: config.build().into(),
             collector: endpoint.authority().to_owned(),
             is_failing: AtomicBool::new(false),
-        }
+        })
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
@@ -70,6 +73,20 @@ impl CollectorClient {
             _ => {}
         }
     }
+}
+
+/// The certificates of the authorities that the host trusts. Some that cannot be read are left out.
+fn trusted_roots() -> ServerResult<Vec<Certificate<'static>>> {
+    let loaded = rustls_native_certs::load_native_certs();
+    if loaded.certs.is_empty() {
+        let causes: Vec<_> = loaded.errors.iter().map(|error| format!(": {error}")).collect();
+        return Err(Error::new(format!(
+            "cannot export traces over https: the host trusts no certificate authority{}; install the package \
+             ca-certificates, or set SSL_CERT_FILE",
+            causes.concat()
+        )));
+    }
+    Ok(loaded.certs.iter().map(|der| Certificate::from_der(der).to_owned()).collect())
 }
 
 #[async_trait]

@@ -23,13 +23,13 @@ impl TraceExport {
     /// attributes, sampler and batches.
     ///
     /// # Errors
-    /// Fails if the exporter refuses a variable.
+    /// Fails if the exporter refuses a variable, or an encrypted connection cannot be verified on this host.
     pub fn start(endpoint: &TraceEndpoint) -> Result<Self> {
         let exporter = SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(endpoint.url())
-            .with_http_client(CollectorClient::new(endpoint))
+            .with_http_client(CollectorClient::new(endpoint)?)
             .build()
             .context(|| "cannot export traces")?;
         let provider =
