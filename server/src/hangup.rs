@@ -1,7 +1,7 @@
 //! What SIGHUP does: the server reads its certificate again.
 
-use crate::error::{Context, Result};
-use crate::service_manager;
+use crate::error::{Context, Error, Result};
+use crate::service_manager::{self, ServiceManager};
 use crate::tls::ServerCertificate;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,19 +12,25 @@ use tracing::info;
 ///
 /// # Errors
 /// Fails if the signal cannot be handled.
-pub fn reload_at_hangup(certificate: Option<Arc<ServerCertificate>>) -> Result<()> {
+pub fn reload_at_hangup(
+    certificate: Option<Arc<ServerCertificate>>,
+    manager: Arc<ServiceManager>,
+) -> Result<()> {
     if certificate.is_none() && !service_manager::is_present() {
         return Ok(());
     }
     let mut hangup = signal(SignalKind::hangup()).context(|| "cannot handle SIGHUP")?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            service_manager::notify_reloading();
-            match &certificate {
-                Some(certificate) => certificate.reload_or_log(),
-                None => info!("SIGHUP has no effect: the server has no certificate to read again"),
-            }
-            service_manager::notify_ready();
+            manager.reload(|| match &certificate {
+                Some(certificate) => certificate
+                    .reload()
+                    .map_err(|error| Error::new(format!("the former certificate stays in use: {error}"))),
+                None => {
+                    info!("SIGHUP has no effect: the server has no certificate to read again");
+                    Ok(())
+                }
+            });
         }
     });
     Ok(())

@@ -65,6 +65,7 @@ use crate::http_server::ConnectionLimits;
 use crate::open_files::raise_open_file_limit;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
+use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::store::{DatabaseLock, Store};
 use crate::tasks::Tasks;
@@ -117,20 +118,21 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     spawn_counted(&tasks, api::evict_idle_sessions(Arc::clone(&app)));
     spawn_counted(&tasks, api::maintain_warm_pool(Arc::clone(&app)));
     let scheme = settings.scheme();
-    hangup::reload_at_hangup(certificate.clone())?;
+    let manager = Arc::new(ServiceManager::default());
+    hangup::reload_at_hangup(certificate.clone(), Arc::clone(&manager))?;
     let tls = certificate.map(ServerCertificate::acceptor).transpose()?;
     if tls.is_none() && !address.ip().is_loopback() {
         warn!(
             "connections from other hosts are not encrypted, and API keys can be read: see --tls-certificate"
         );
     }
-    let shutdown = shutdown_signal(tasks.clone())?;
+    let shutdown = shutdown_signal(tasks.clone(), Arc::clone(&manager))?;
     // Only now: a client that has read the address may send a signal at once. The server is of use without this
     // output, since the caller chose the address and the key is in its file.
     if let Err(error) = print_address(scheme, address, initial_key.as_ref()) {
         warn!("cannot print the address {scheme}://{address} to standard output: {error}");
     }
-    service_manager::notify_ready();
+    manager.notify_ready();
     let limits = ConnectionLimits::for_server(open_files, SHUTDOWN_TIMEOUT);
     http_server::serve(listener, tls, api::router(Arc::clone(&app)), shutdown, limits).await;
     // A sandbox that does not answer is not waited for.
@@ -170,7 +172,10 @@ fn print_address(
 }
 
 /// Returns a future that completes at the first SIGTERM or SIGINT, and begins the shutdown.
-fn shutdown_signal(tasks: Tasks) -> Result<impl Future<Output = ()> + Send + 'static> {
+fn shutdown_signal(
+    tasks: Tasks,
+    manager: Arc<ServiceManager>,
+) -> Result<impl Future<Output = ()> + Send + 'static> {
     let mut terminate = signal(SignalKind::terminate()).context(|| "cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "cannot handle SIGINT")?;
     Ok(async move {
@@ -179,7 +184,7 @@ fn shutdown_signal(tasks: Tasks) -> Result<impl Future<Output = ()> + Send + 'st
             _ = interrupt.recv() => {}
         }
         info!("shutting down; sessions continue");
-        service_manager::notify_stopping();
+        manager.notify_stopping();
         tasks.begin_shutdown();
     })
 }

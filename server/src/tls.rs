@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::TlsAcceptor;
-use tracing::{error, info};
+use tracing::info;
 
 /// The files of a certificate, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,17 +43,14 @@ impl ServerCertificate {
         Ok(ServerCertificate { files, provider, current })
     }
 
-    /// Reads the files again, and logs the result. After an error, the former certificate is used on.
-    pub fn reload_or_log(&self) {
-        match self.reload() {
-            Ok(()) => info!("read the certificate {} again", self.files.certificate.display()),
-            Err(error) => error!("the former certificate stays in use: {error}"),
-        }
-    }
-
-    fn reload(&self) -> Result<()> {
+    /// Reads the files again. After an error, the former certificate is used on.
+    ///
+    /// # Errors
+    /// As [`ServerCertificate::load`].
+    pub fn reload(&self) -> Result<()> {
         let read = Arc::new(read(&self.files, &self.provider)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
+        info!("read the certificate {} again", self.files.certificate.display());
         Ok(())
     }
 
