@@ -43,6 +43,7 @@ mod stream;
 mod support;
 mod tls;
 mod traces;
+mod traces_refused;
 mod typescript_client;
 mod usage;
 mod warm_pool;

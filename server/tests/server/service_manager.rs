@@ -1,10 +1,14 @@
 //! Messages to the service manager, and the files for systemd.
 
-use crate::support::{Server, report_skip, send_signal, settings_file};
+use crate::support::certificate::TestCertificate;
+use crate::support::{Server, report_skip, send_signal, settings_file, wait_until};
 use clap::Parser;
 use rustix::process::Signal;
 use saggar_server::settings::{Arguments, Settings};
+use serde_json::json;
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,9 +29,9 @@ impl Manager {
         Manager { directory, socket }
     }
 
-    fn start_server(&self) -> Server {
+    fn start_server(&self, arguments: &[&str]) -> Server {
         let path = self.directory.path().join("notify");
-        Server::start_with(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap())])
+        Server::start_with(arguments, &[("NOTIFY_SOCKET", path.to_str().unwrap())])
     }
 
     /// The next message.
@@ -41,16 +45,112 @@ impl Manager {
 #[test]
 fn service_manager_is_told_each_change_of_state() {
     let manager = Manager::new();
-    let mut server = manager.start_server();
+    let mut server = manager.start_server(&[]);
     assert_eq!(manager.receive(), "READY=1\n");
     // No certificate: the signal would end the server if nobody handled it.
     send_signal(server.pid(), Signal::HUP);
     let reloading = manager.receive();
     assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
-    assert_eq!(manager.receive(), "READY=1\n");
+    assert_eq!(manager.receive(), "READY=1\nSTATUS=\n");
     server.client().get("/api/agents").expect(200);
     assert!(server.stop(Signal::TERM).success());
     assert_eq!(manager.receive(), "STOPPING=1\n");
+}
+
+#[test]
+fn rejected_certificate_is_the_status_of_the_service() {
+    let (manager, directory) = (Manager::new(), tempfile::tempdir().unwrap());
+    let files = TestCertificate::create(directory.path());
+    let (certificate, key) = (files.certificate.to_str().unwrap(), files.key.to_str().unwrap());
+    let server = manager.start_server(&["--tls-certificate", certificate, "--tls-key", key]);
+    assert_eq!(manager.receive(), "READY=1\n");
+    fs::write(&files.key, "").unwrap();
+    send_signal(server.pid(), Signal::HUP);
+    assert!(manager.receive().starts_with("RELOADING=1\n"));
+    let ready = manager.receive();
+    assert!(ready.starts_with("READY=1\nSTATUS=the former certificate stays in use: "), "{ready}");
+    assert!(ready.contains(key), "{ready}");
+}
+
+#[test]
+fn hangup_during_the_shutdown_is_not_reported() {
+    let manager = Manager::new();
+    let mut server = manager.start_server(&[]);
+    let (client, session) = (server.client(), server.create_session());
+    let supervisor = server.supervisor(&session).as_raw_nonzero().get();
+    assert_eq!(manager.receive(), "READY=1\n");
+    // A request in progress delays the exit.
+    let command = json!({ "command": "sleep 3" });
+    let path = format!("/api/sessions/{session}/exec");
+    let request = std::thread::spawn(move || client.post(&path, &command).status);
+    wait_until("the command runs", || {
+        let commands = process_tree(supervisor)
+            .into_iter()
+            .map(|process| fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default());
+        commands.into_iter().any(|command| command.starts_with("sleep\0"))
+    });
+    send_signal(server.pid(), Signal::TERM);
+    assert_eq!(manager.receive(), "STOPPING=1\n");
+    assert!(server.stop(Signal::HUP).success());
+    let _ = request.join();
+    manager.socket.set_nonblocking(true).unwrap();
+    assert_eq!(manager.socket.recv(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// A process and those that descend from it.
+fn process_tree(process: i32) -> Vec<i32> {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    let children = children.split_whitespace().map(|child| child.parse().unwrap());
+    [process].into_iter().chain(children.flat_map(process_tree)).collect()
+}
+
+#[test]
+fn sessions_do_not_inherit_the_socket() {
+    let manager = Manager::new();
+    let server = manager.start_server(&[]);
+    let session = server.create_session();
+    let has_socket = |process: i32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap();
+        assert!(!environment.is_empty());
+        String::from_utf8_lossy(&environment).contains("NOTIFY_SOCKET")
+    };
+    assert!(has_socket(server.pid().as_raw_nonzero().get()));
+    let processes = process_tree(server.supervisor(&session).as_raw_nonzero().get());
+    assert!(processes.len() > 1, "{processes:?}");
+    for process in processes {
+        assert!(!has_socket(process), "{process}");
+    }
+}
+
+#[test]
+fn invalid_settings_have_an_exit_status_of_their_own() {
+    let used = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let used = used.local_addr().unwrap().to_string();
+    let unknown_key = settings_file("unknown_key = 1\n");
+    let directory = tempfile::tempdir().unwrap();
+    let no_roots = directory.path().join("roots.pem");
+    fs::write(&no_roots, "").unwrap();
+    let collector = ["--otlp-endpoint", "https://localhost:4318"];
+    for (arguments, variable, status, text) in [
+        (["--unknown", ""], ("", ""), 2, "--unknown"),
+        (["--config", unknown_key.path().to_str().unwrap()], ("", ""), 78, "unknown_key"),
+        (["--otlp-endpoint", "localhost:4318"], ("", ""), 78, "--otlp-endpoint"),
+        (collector, ("OTEL_TRACES_SAMPLER", "nonsense"), 78, "OTEL_TRACES_SAMPLER=nonsense"),
+        (collector, ("SSL_CERT_FILE", no_roots.to_str().unwrap()), 78, "no certificate authority"),
+        (["--listen", &used], ("", ""), 1, "--listen"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_saggar-server"));
+        command.arg("--data").arg(directory.path().join("data")).args(arguments);
+        if !variable.0.is_empty() {
+            command.env(variable.0, variable.1);
+        }
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        assert!(error.contains(text), "{error}");
+    }
+    let unit = fs::read_to_string(repository().join("packaging/systemd/saggar-server.service")).unwrap();
+    assert!(unit.contains("\nRestartPreventExitStatus=2 78\n"));
 }
 
 fn repository() -> PathBuf {

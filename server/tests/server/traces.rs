@@ -366,6 +366,6 @@ fn invalid_endpoint_is_an_error() {
     command.arg("--data").arg(directory.path()).arg("--saggar").arg(saggar_program());
     let output = command.args(["--otlp-endpoint", "localhost:4318"]).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert_eq!(output.status.code(), Some(78), "{error}");
     assert!(error.contains("invalid --otlp-endpoint"), "{error}");
 }
