@@ -141,6 +141,7 @@ fn invalid_settings_have_an_exit_status_of_their_own() {
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_saggar-server"));
         command.arg("--data").arg(directory.path().join("data")).args(arguments);
+        command.env_remove("SSL_CERT_DIR");
         if !variable.0.is_empty() {
             command.env(variable.0, variable.1);
         }
