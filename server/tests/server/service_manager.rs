@@ -110,8 +110,8 @@ fn sessions_do_not_inherit_the_socket() {
     let server = manager.start_server(&[]);
     let session = server.create_session();
     let has_socket = |process: i32| {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap();
-        assert!(!environment.is_empty());
+        // Programs of the start can have exited meanwhile.
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
         String::from_utf8_lossy(&environment).contains("NOTIFY_SOCKET")
     };
     assert!(has_socket(server.pid().as_raw_nonzero().get()));
