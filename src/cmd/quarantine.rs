@@ -1,6 +1,6 @@
 //! `saggar quarantine`: lists, restores and removes files that sandboxes left under protected names.
 
-use super::print_as;
+use super::{print_as, print_error_text};
 use crate::cli::quarantine::{
     QuarantineCommand, QuarantineListArgs, QuarantineRemoveArgs, QuarantineRestoreArgs,
 };
@@ -9,11 +9,14 @@ use crate::id::SandboxId;
 use crate::session::quarantine::index::{self, QuarantinedItem};
 use crate::session::quarantine::restore::QuarantineRestorer;
 use crate::sys::file_worker::{self, Confinement, FileAccess, WorkerLimits, WorkerOutput};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// The exit status of `restore` if another file exists at an original path (saggar(1)). Servers match on it.
+const OTHER_FILE_STATUS: u8 = 3;
 
 pub(super) fn run(command: &QuarantineCommand) -> Result<u8> {
     match command {
@@ -62,7 +65,13 @@ fn restore(args: &QuarantineRestoreArgs) -> Result<u8> {
         operation: "restore from quarantine",
         completed: "restored",
     };
-    verb.each(&quarantine, &chosen, |release, item| release.restore_item(item, args.force))
+    match verb.each(&quarantine, &chosen, |release, item| release.restore_item(item, args.force)) {
+        Err(error) if error.code() == Code::Exists => {
+            print_error_text(&error);
+            Ok(OTHER_FILE_STATUS)
+        }
+        restored => restored,
+    }
 }
 
 fn remove(args: &QuarantineRemoveArgs) -> Result<u8> {
@@ -83,21 +92,31 @@ fn select_items(id: &str, quarantine: &Path, names: &[String]) -> Result<Vec<Qua
     if names.is_empty() {
         return Ok(items);
     }
-    let means = |item: &QuarantinedItem, name: &str| {
-        let path = Path::new(name);
-        item.number.to_string() == name
-            || item.name == name
-            || item.path.as_path() == path
-            || item.original_path() == path
-    };
-    if let Some(name) = names.iter().find(|name| !items.iter().any(|item| means(item, name))) {
+    let texts: HashSet<&str> = names.iter().map(String::as_str).collect();
+    let paths: HashSet<&Path> = names.iter().map(Path::new).collect();
+    let (mut found_texts, mut found_paths) = (HashSet::new(), HashSet::new());
+    let mut chosen = Vec::new();
+    for item in items {
+        let (number, original) = (item.number.to_string(), item.original_path());
+        let own_texts = [number.as_str(), item.name.as_str()];
+        let own_paths = [item.path.as_path(), original.as_path()];
+        let texts: Vec<&str> = own_texts.into_iter().filter_map(|own| texts.get(own).copied()).collect();
+        let paths: Vec<&Path> = own_paths.into_iter().filter_map(|own| paths.get(own).copied()).collect();
+        if !texts.is_empty() || !paths.is_empty() {
+            chosen.push(item);
+        }
+        found_texts.extend(texts);
+        found_paths.extend(paths);
+    }
+    let is_found = |name: &str| found_texts.contains(name) || found_paths.contains(Path::new(name));
+    if let Some(name) = names.iter().find(|name| !is_found(name)) {
         return Err(Error::new(
             Code::Invalid,
             format!("find {name} in the quarantine of {id}: it is not there"),
         )
         .hint(format!("see saggar quarantine list {id}")));
     }
-    Ok(items.into_iter().filter(|item| names.iter().any(|name| means(item, name))).collect())
+    Ok(chosen)
 }
 
 /// An operation on items of a quarantine.
