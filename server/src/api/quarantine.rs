@@ -7,16 +7,26 @@ use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::objects::Confirmation;
 use super::scope;
-use super::sessions::find_session;
+use super::sessions::{find_session, record_lifecycle_event};
 use crate::api_key::KeyScope;
-use crate::saggar::{CommandError, QuarantinedFile, Release};
+use crate::saggar::{CommandError, QuarantinedFile, Release, select_quarantined};
+use crate::store::Session;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
+use tracing::warn;
 use utoipa::ToSchema;
 use uuid::Uuid;
+
+/// Maximum number of names in a request.
+const MAX_NAMES: usize = 1000;
+
+/// Maximum number of paths in an event.
+const MAX_EVENT_PATHS: usize = 32;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct QuarantineList {
@@ -27,12 +37,18 @@ pub(super) struct QuarantineList {
 #[schema(as = ReleaseQuarantineRequest)]
 pub(super) struct ReleaseBody {
     action: ReleaseAction,
-    /// Numbers, names or original paths; all files without one.
-    #[serde(default)]
-    names: Vec<String>,
+    /// Numbers, names or original paths; without it, all files are meant.
+    #[serde(default, deserialize_with = "some_names")]
+    #[schema(min_items = 1, max_items = 1000, nullable = false)]
+    names: Option<Vec<String>>,
     /// Whether a file that is in the way of a restored one is moved to quarantine.
     #[serde(default)]
     force: bool,
+}
+
+/// Null is refused: a client that has no list would mean all files.
+fn some_names<'de, D: Deserializer<'de>>(names: D) -> Result<Option<Vec<String>>, D::Error> {
+    Vec::deserialize(names).map(Some)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -90,6 +106,10 @@ pub(super) async fn release(
     if body.action == ReleaseAction::Restore {
         scope::require(caller.scope, KeyScope::Admin, "Restoring a file from quarantine")?;
     }
+    if body.names.as_ref().is_some_and(|names| names.is_empty() || names.len() > MAX_NAMES) {
+        let text = format!("body/names must have 1 to {MAX_NAMES} names; without it, all files are meant");
+        return Err(ApiError::Body(text));
+    }
     let tasks = app.tasks.clone();
     let released = tasks.run(async move { release_files(&app, &caller, id, &body).await });
     released
@@ -101,28 +121,83 @@ pub(super) async fn release(
 async fn release_files(app: &App, caller: &Caller, id: Uuid, body: &ReleaseBody) -> Result<(), ApiError> {
     let _session_lock = app.running.lock_session(id).await;
     let session = find_session(app, caller, id).await?;
-    let conflict = |text: String| ApiError::with_status(StatusCode::CONFLICT, text);
     let is_restore = body.action == ReleaseAction::Restore;
     // saggar would move the file to quarantine again after the next turn.
     if is_restore && app.running.attach_if_served(&session).await.map_err(|error| failed(&error))?.is_some() {
         return Err(conflict("The sandbox is running: stop the session first".into()));
     }
     let files = app.program.quarantined_files(id).await.map_err(|error| failed(&error))?;
-    if let Some(name) = body.names.iter().find(|name| !files.iter().any(|file| file.is_named(name))) {
-        let text = format!("body/names: {name:?} is not in quarantine; GET this path lists the files");
-        return Err(ApiError::Body(text));
+    let selected = match &body.names {
+        None => files.iter().collect(),
+        Some(names) => select_quarantined(&files, names).map_err(not_quarantined)?,
+    };
+    if selected.is_empty() {
+        return Ok(());
     }
-    let is_chosen =
-        |file: &&QuarantinedFile| body.names.is_empty() || body.names.iter().any(|name| file.is_named(name));
-    let names: Vec<&str> = files.iter().filter(is_chosen).map(QuarantinedFile::name).collect();
-    if is_restore {
-        let restored = app.program.release(id, Release::Restore { force: body.force }, &names).await;
-        return restored.map_err(|error| match body.force {
-            true => conflict(format!("Cannot {error}")),
-            false => conflict(format!("Cannot {error}; with force, that is moved to quarantine first")),
-        });
+    let names: Vec<&str> = selected.iter().map(|file| file.name()).collect();
+    let release = match body.action {
+        ReleaseAction::Restore => Release::Restore { force: body.force },
+        ReleaseAction::Remove => Release::Remove,
+    };
+    let released = app.program.release(id, release, body.names.as_ref().map(|_| names.as_slice())).await;
+    let gone = match &released {
+        Ok(()) => selected,
+        Err(_) => without_remaining(app, id, selected).await,
+    };
+    record_release(app, &session, body.action, &gone).await?;
+    released.map_err(|error| match release {
+        Release::Restore { force: false } if error.is_other_file() => {
+            conflict(format!("Cannot {error}; with force, that is moved to quarantine first"))
+        }
+        Release::Restore { .. } if error.is_other_file() => conflict(format!("Cannot {error}")),
+        _ => failed(&error),
+    })
+}
+
+/// After a failure: the files of these that are no longer in quarantine.
+async fn without_remaining<'f>(
+    app: &App,
+    id: Uuid,
+    mut files: Vec<&'f QuarantinedFile>,
+) -> Vec<&'f QuarantinedFile> {
+    match app.program.quarantined_files(id).await {
+        Ok(remaining) => {
+            let remaining: HashSet<&str> = remaining.iter().map(QuarantinedFile::name).collect();
+            files.retain(|file| !remaining.contains(file.name()));
+            files
+        }
+        Err(error) => {
+            warn!("session {id}: cannot record which files left the quarantine: {error}");
+            Vec::new()
+        }
     }
-    app.program.release(id, Release::Remove, &names).await.map_err(|error| failed(&error))
+}
+
+/// Records which files were restored or removed.
+async fn record_release(
+    app: &App,
+    session: &Session,
+    action: ReleaseAction,
+    files: &[&QuarantinedFile],
+) -> Result<(), ApiError> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let action = match action {
+        ReleaseAction::Restore => "quarantine_restored",
+        ReleaseAction::Remove => "quarantine_removed",
+    };
+    let paths: Vec<&str> = files.iter().take(MAX_EVENT_PATHS).map(|file| file.path()).collect();
+    let event = json!({ "action": action, "count": files.len(), "paths": paths });
+    record_lifecycle_event(app, session, &event).await
+}
+
+fn not_quarantined(name: &str) -> ApiError {
+    ApiError::Body(format!("body/names: {name:?} is not in quarantine; GET this path lists the files"))
+}
+
+fn conflict(text: String) -> ApiError {
+    ApiError::with_status(StatusCode::CONFLICT, text)
 }
 
 fn failed(error: &CommandError) -> ApiError {

@@ -22,17 +22,30 @@ const MAX_OUTPUT: usize = 64 << 20;
 
 /// The error text of a failed `saggar` process.
 #[derive(Debug)]
-pub struct CommandError(String);
+pub struct CommandError {
+    text: String,
+    exit_code: Option<i32>,
+}
 
 impl CommandError {
     pub(super) fn new(text: impl Into<String>) -> Self {
-        CommandError(text.into())
+        CommandError { text: text.into(), exit_code: None }
+    }
+
+    /// The exit status of saggar, if it exited.
+    pub(super) fn exit_code(&self) -> Option<i32> {
+        self.exit_code
+    }
+
+    /// The same error with another text.
+    pub(super) fn with_text(&self, text: String) -> Self {
+        CommandError { text, exit_code: self.exit_code }
     }
 }
 
 impl fmt::Display for CommandError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        formatter.write_str(&self.text)
     }
 }
 
@@ -301,10 +314,11 @@ async fn run_with_input(mut command: Command, input: &[u8]) -> Result<String, Co
     }
     let stderr = String::from_utf8_lossy(&stderr);
     let error = stderr.trim().strip_prefix("saggar: error: ").unwrap_or(stderr.trim());
-    Err(CommandError::new(match error {
+    let text = match error {
         "" => format!("saggar exited with {status}"),
         error => error.to_owned(),
-    }))
+    };
+    Err(CommandError { text, exit_code: status.code() })
 }
 
 /// Reads an output to its end, or up to one byte more than [`MAX_OUTPUT`].

@@ -54,6 +54,13 @@ impl Quarantined {
         self.server.client().post(&self.path("quarantine"), body).expect(status)
     }
 
+    /// The events of the session about its quarantine, the oldest first.
+    fn releases(&self) -> Vec<Value> {
+        let mut releases = self.server.client().lifecycle_events(&self.session);
+        releases.retain(|data| data["action"].as_str().unwrap().starts_with("quarantine_"));
+        releases
+    }
+
     /// Stops the session. The whole workspace is searched when its sandbox ends.
     fn stop(&self) {
         self.server.client().post(&self.path("stop"), &json!({})).expect(200);
@@ -133,14 +140,52 @@ fn other_file_at_the_original_path_stays_unless_it_is_forced() {
 }
 
 #[test]
+fn restore_that_fails_for_another_reason_has_no_remedy() {
+    let quarantined = Quarantined::start();
+    quarantined.stop();
+    fs::remove_dir_all(quarantined.file("sub")).unwrap();
+    for force in [false, true] {
+        let body = json!({ "action": "restore", "names": ["sub/.envrc"], "force": force });
+        let failed = quarantined.release(&body, 500);
+        let text = failed["error"].as_str().unwrap();
+        assert!(text.contains("restore sub/.envrc: ") && !text.contains("force"), "{text}");
+        assert!(!text.contains(quarantined.server.data_dir().to_str().unwrap()), "{text}");
+    }
+    assert_eq!(quarantined.paths(), LEFT);
+    assert!(quarantined.releases().is_empty(), "no file was restored");
+}
+
+#[test]
+fn restored_and_removed_files_are_in_the_events() {
+    let quarantined = Quarantined::start();
+    quarantined.stop();
+    quarantined.release(&json!({ "action": "remove", "names": ["sub/.envrc"] }), 200);
+    fs::write(quarantined.file(".bashrc"), "mine").unwrap();
+    // One of the two files is restored.
+    quarantined.release(&json!({ "action": "restore" }), 409);
+    assert_eq!(
+        quarantined.releases(),
+        [
+            json!({ "action": "quarantine_removed", "count": 1, "paths": ["sub/.envrc"] }),
+            json!({ "action": "quarantine_restored", "count": 1, "paths": ["a/.git/config"] }),
+        ]
+    );
+}
+
+#[test]
 fn invalid_requests_for_the_quarantine_change_nothing() {
     let quarantined = Quarantined::start();
     quarantined.stop();
     let all = quarantined.paths();
+    let many: Vec<String> = (0..1001).map(|number| number.to_string()).collect();
     for (body, part) in [
         (json!({}), "action"),
         (json!({ "action": "delete" }), "body/action"),
         (json!({ "action": "remove", "names": "x" }), "body/names"),
+        (json!({ "action": "remove", "names": many }), "body/names must have 1 to 1000 names"),
+        (json!({ "action": "remove", "names": [] }), "body/names must have 1 to 1000 names"),
+        (json!({ "action": "restore", "names": null }), "body/names"),
+        (json!({ "action": "restore", "names": [] }), "body/names must have 1 to 1000 names"),
         (json!({ "action": "remove", "names": [".bashrc", "99"] }), "\"99\" is not in quarantine"),
         (json!({ "action": "restore", "names": ["bashrc"] }), "\"bashrc\" is not in quarantine"),
         (json!({ "action": "remove", "names": ["--force"] }), "\"--force\" is not in quarantine"),

@@ -110,6 +110,14 @@ impl Client {
         self.request("DELETE", path, &[], b"")
     }
 
+    /// The data of the `lifecycle` events of a session, the oldest first.
+    #[track_caller]
+    pub fn lifecycle_events(&self, session: &str) -> Vec<Value> {
+        let listed = self.get(&format!("/api/sessions/{session}/events?type=lifecycle")).expect(200);
+        let events = listed["events"].as_array().unwrap();
+        events.iter().map(|event| serde_json::from_str(event["data"].as_str().unwrap()).unwrap()).collect()
+    }
+
     /// Gets bytes, with the status and the headers of the response.
     #[track_caller]
     pub fn download(&self, path: &str) -> (u16, HeaderMap, Vec<u8>) {

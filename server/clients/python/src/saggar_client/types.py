@@ -575,7 +575,7 @@ class ReleaseQuarantineRequest(TypedDict):
     """
     names: NotRequired[list[str]]
     """
-    Numbers, names or original paths; all files without one.
+    Numbers, names or original paths; without it, all files are meant.
     """
 
 

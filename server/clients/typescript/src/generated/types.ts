@@ -1517,7 +1517,7 @@ export interface components {
             action: components["schemas"]["ReleaseAction"];
             /** @description Whether a file that is in the way of a restored one is moved to quarantine. */
             force?: boolean;
-            /** @description Numbers, names or original paths; all files without one. */
+            /** @description Numbers, names or original paths; without it, all files are meant. */
             names?: string[];
         };
         RestoredWorkspace: {
