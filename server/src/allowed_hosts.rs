@@ -2,6 +2,7 @@
 //! with the sandbox, and the server allows them again in the next one.
 
 use crate::session_directory::session_directory;
+use saggar_policy::{BadValue, HostRule};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -18,20 +19,40 @@ pub async fn read_allowed_hosts(data_dir: &Path, id: Uuid) -> io::Result<Vec<Str
     run_blocking(move || read(&file)).await
 }
 
-/// Adds rules for hosts of a session. The caller holds the lock of the session.
+/// Returns the rules as saggar lists them, each once.
+///
+/// # Errors
+/// Fails for a text that is not a rule for hosts (saggar-policy(5)).
+pub fn canonical_rules(texts: &[String]) -> Result<Vec<String>, BadValue> {
+    let mut rules = Vec::new();
+    for text in texts {
+        let rule = text.parse::<HostRule>()?.to_string();
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    Ok(rules)
+}
+
+/// Adds rules for hosts of a session, and returns whether one is new. The caller holds the lock of the session.
 ///
 /// # Errors
 /// Fails if the file cannot be read or written.
-pub async fn add_allowed_hosts(data_dir: &Path, id: Uuid, rules: &[String]) -> io::Result<()> {
+pub async fn add_allowed_hosts(data_dir: &Path, id: Uuid, rules: &[String]) -> io::Result<bool> {
     let (file, rules) = (file(data_dir, id), rules.to_owned());
     run_blocking(move || {
         let mut all = read(&file)?;
+        let before = all.len();
         for rule in rules {
             if !all.contains(&rule) {
                 all.push(rule);
             }
         }
-        replace(&file, &all)
+        let is_changed = all.len() > before;
+        if is_changed {
+            replace(&file, &all)?;
+        }
+        Ok(is_changed)
     })
     .await
 }
@@ -64,4 +85,18 @@ fn replace(file: &Path, rules: &[String]) -> io::Result<()> {
     output.write_all(&serde_json::to_vec(rules)?)?;
     output.sync_all()?;
     fs::rename(&new, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_a_rule_are_one_rule() {
+        let texts = ["Example.COM", "example.com", "example.com:443,80", "EXAMPLE.com:80,443"];
+        let rules = canonical_rules(&texts.map(str::to_owned)).unwrap();
+        assert_eq!(rules.len(), 2, "{rules:?}");
+        assert_eq!(rules[0], "example.com");
+        assert!(canonical_rules(&["http://x/".to_owned()]).unwrap_err().to_string().contains("is a URL"));
+    }
 }

@@ -6,7 +6,6 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::eviction::acquire_slot;
 use super::extract::SessionId;
-use super::network::allow_stored_hosts;
 use super::objects::{Confirmation, SessionResponse};
 use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
@@ -221,9 +220,7 @@ pub(super) async fn resume_session(
         app.resumes.warm.fetch_add(1, Ordering::Relaxed);
         return record_lifecycle_event(app, session, &json!({ "action": "resumed", "path": "warm" })).await;
     }
-    // Before any client can use the sandbox.
-    allow_stored_hosts(app, id, &record).await;
-    if app.running.attach(session, &record, slot).is_none() {
+    if app.running.attach_with_hosts(session, &record, slot).await.is_none() {
         return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
     }
     app.resumes.cold.fetch_add(1, Ordering::Relaxed);

@@ -6,8 +6,8 @@ use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::objects::Confirmation;
 use super::sessions::{find_session, record_lifecycle_event};
-use crate::allowed_hosts::{add_allowed_hosts, read_allowed_hosts};
-use crate::saggar::{NetworkObject, SessionRecord, allow_hosts, read_network};
+use crate::allowed_hosts::{add_allowed_hosts, canonical_rules};
+use crate::saggar::{NetworkObject, allow_hosts, read_network};
 use crate::store::Session;
 use axum::Json;
 use axum::extract::State;
@@ -17,9 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
-use tracing::warn;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 /// Maximum number of rules in a request.
 const MAX_RULES: usize = 128;
@@ -86,6 +84,7 @@ pub(super) async fn allow(
     if rules.is_empty() || rules.len() > MAX_RULES {
         return Err(ApiError::Body(format!("body/allow must have 1 to {MAX_RULES} rules")));
     }
+    let rules = canonical_rules(&rules).map_err(|error| ApiError::Body(format!("body/allow: {error}")))?;
     let tasks = app.tasks.clone();
     let allowed = tasks.run(async move {
         let _session_lock = app.running.lock_session(id).await;
@@ -105,25 +104,15 @@ async fn allow_in_session(app: &App, session: &Session, rules: &[String]) -> Res
         return Err(ApiError::bad_request(text));
     };
     running.mark_used();
-    allow_hosts(&running.control, rules).await.map_err(|error| not_allowed(&error))?;
-    add_allowed_hosts(&app.data_dir, session.id, rules).await.map_err(|error| {
+    let is_new = allow_hosts(&running.control, rules).await.map_err(|error| not_allowed(&error))?;
+    let is_stored = add_allowed_hosts(&app.data_dir, session.id, rules).await.map_err(|error| {
         let text = "The hosts are allowed until the sandbox ends, and cannot be stored";
         ApiError::internal(format!("{text}: {error}"))
     })?;
-    record_lifecycle_event(app, session, &json!({ "action": "hosts_allowed", "hosts": rules })).await
-}
-
-/// Allows the hosts of a session in its new sandbox. A failure is logged: the hosts are not allowed then.
-pub(super) async fn allow_stored_hosts(app: &App, id: Uuid, record: &SessionRecord) {
-    let Some(control) = &record.control_socket else { return };
-    let rules = match read_allowed_hosts(&app.data_dir, id).await {
-        Ok(rules) if rules.is_empty() => return,
-        Ok(rules) => rules,
-        Err(error) => return warn!("session {id}: cannot read the allowed hosts: {error}"),
-    };
-    if let Err(error) = allow_hosts(control, &rules).await {
-        warn!("session {id}: cannot allow {}: {error}", rules.join(", "));
+    if !is_new && !is_stored {
+        return Ok(());
     }
+    record_lifecycle_event(app, session, &json!({ "action": "hosts_allowed", "hosts": rules })).await
 }
 
 fn not_allowed(error: &Error) -> ApiError {

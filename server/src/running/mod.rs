@@ -2,6 +2,7 @@
 
 mod permission_log;
 mod recorder;
+mod stored_hosts;
 
 pub use permission_log::PermissionLog;
 
@@ -210,12 +211,10 @@ impl RunningSessions {
         let mut records: HashMap<String, SessionRecord> =
             records.into_iter().map(|record| (record.id.clone(), record)).collect();
         for session in sessions {
-            let record = records.remove(&session.id.to_string());
-            if let Some(record) = &record
-                && record.is_served()
-            {
+            let mut record = records.remove(&session.id.to_string());
+            if let Some(record) = record.take_if(|record| record.is_served()) {
                 self.store.set_running(session.id, &record.sandbox, running_status(record.state)).await?;
-                self.attach(&session, record, self.capacity.acquire_for_running(&session.tenant_id));
+                self.attach_at_start(session, record).await;
                 continue;
             }
             let is_known = record.is_some();
@@ -235,7 +234,8 @@ impl RunningSessions {
         Ok(())
     }
 
-    /// Starts the recorder of a session. Returns `None` if the record has no sockets: then no sandbox is running.
+    /// Starts the recorder of a session that has no stored hosts. Returns `None` if the record has no sockets: then no
+    /// sandbox is running.
     pub fn attach(
         &self,
         session: &Session,
@@ -293,7 +293,8 @@ impl RunningSessions {
             return Ok(Some(running));
         }
         let Some(record) = self.program.find_session(session.id).await? else { return Ok(None) };
-        Ok(self.attach(session, &record, self.capacity.acquire_for_running(&session.tenant_id)))
+        let slot = self.capacity.acquire_for_running(&session.tenant_id);
+        Ok(self.attach_with_hosts(session, &record, slot).await)
     }
 
     /// Returns the number of running sandboxes, and of those that run a turn.

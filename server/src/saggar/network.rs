@@ -89,18 +89,19 @@ pub async fn read_network(control: &Path) -> Result<NetworkObject> {
     Ok(NetworkObject { mode: Some(state.network_mode), hosts, allow, deny, ask, consented })
 }
 
-/// Adds rules to those for allowed hosts, of which all remain.
+/// Adds rules to those for allowed hosts, of which all remain, and returns whether one is new. The rules are in the form in
+/// which saggar lists them.
 ///
 /// # Errors
 /// [`Code::Invalid`] for an invalid rule; [`Code::Unsupported`] in another mode than `policy`, and if the policy has locked
 /// the network; [`Code::State`] if a port is in use; otherwise as [`call_control`].
-pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<()> {
+pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<bool> {
     let mut attempts = 1;
     loop {
         let state = read_state(control).await?;
         let allowed = state.network.unwrap_or_default().allow;
         if rules.iter().all(|rule| allowed.contains(rule)) {
-            return Ok(());
+            return Ok(false);
         }
         let changes =
             json!({ "network": { "allow": merged(allowed, rules) }, "generation": state.generation });
@@ -111,7 +112,7 @@ pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<()> {
                 }
                 attempts += 1;
             }
-            updated => return updated.map(drop),
+            updated => return updated.map(|_| true),
         }
     }
 }

@@ -1,8 +1,12 @@
 //! The network of a session: the hosts that its programs connect to, and the rules for them. No host is reached: an allowed
 //! connection is accepted by the relay, which listens on the ports of rules only.
 
-use crate::support::{Client, Frame, Server, settings_file, wait_until};
+use crate::support::{Client, Frame, Server, saggar_program, settings_file, wait_until};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// An address for documentation, which no host has.
@@ -22,8 +26,15 @@ impl Networked {
     }
 
     fn start_with(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Networked::start_program(&saggar_program(), options, variables)
+    }
+
+    /// With this program as saggar.
+    fn start_program(saggar: &Path, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let file = settings_file(&format!("[sandbox]\noptions = {}\n", json!(options)));
-        let server = Server::start_with(&["--config", file.path().to_str().unwrap()], variables);
+        let config = file.path().to_str().unwrap();
+        let server =
+            Server::start_with(&["--config", config, "--saggar", saggar.to_str().unwrap()], variables);
         let session = server.create_session();
         Networked { server, session, _settings: file }
     }
@@ -43,6 +54,18 @@ impl Networked {
     #[track_caller]
     fn allow(&self, rules: &[&str], status: u16) -> Value {
         self.client().post(&self.path("network"), &json!({ "allow": rules })).expect(status)
+    }
+
+    /// The file in which the server stores the allowed hosts.
+    fn stored(&self) -> PathBuf {
+        self.server.data_dir().join("sessions").join(&self.session).join("allowed-hosts.json")
+    }
+
+    /// The events of this action, the oldest first.
+    fn events(&self, action: &str) -> Vec<Value> {
+        let mut events = self.client().lifecycle_events(&self.session);
+        events.retain(|data| data["action"] == action);
+        events
     }
 
     /// Whether a program in the sandbox can connect to this port of the host.
@@ -95,11 +118,68 @@ fn refused_host_is_counted_and_can_be_allowed() {
     networked.allow(&[&format!("{HOST}:81"), &format!("{HOST}:80")], 200);
     assert_eq!(networked.network()["allow"], network["allow"], "each rule once");
 
-    let events = networked.client().get(&networked.path("events?type=lifecycle")).expect(200);
-    let events = events["events"].as_array().unwrap();
-    let data = |event: &Value| serde_json::from_str::<Value>(event["data"].as_str().unwrap()).unwrap();
     let allowed = json!({ "action": "hosts_allowed", "hosts": [format!("{HOST}:81")] });
-    assert!(events.iter().any(|event| data(event) == allowed), "{events:?}");
+    let events = networked.events("hosts_allowed");
+    assert!(events.contains(&allowed), "{events:?}");
+}
+
+#[test]
+fn spellings_of_a_host_are_one_rule() {
+    let networked = Networked::start(&["--allow-host", &format!("{HOST}:80")]);
+    networked.allow(&["Example.COM:443", "example.com:443"], 200);
+    networked.allow(&["EXAMPLE.com:443"], 200);
+    assert_eq!(networked.network()["allow"], json!([format!("{HOST}:80"), "example.com:443"]));
+    let stored: Value = serde_json::from_slice(&fs::read(networked.stored()).unwrap()).unwrap();
+    assert_eq!(stored, json!(["example.com:443"]));
+    let event = json!({ "action": "hosts_allowed", "hosts": ["example.com:443"] });
+    assert_eq!(networked.events("hosts_allowed"), [event], "the second request changed nothing");
+    networked.restart_sandbox();
+    assert_eq!(networked.network()["allow"], json!([format!("{HOST}:80"), "example.com:443"]));
+}
+
+#[test]
+fn stored_host_is_allowed_though_the_server_was_killed_after_the_start_of_the_sandbox() {
+    let directory = tempfile::tempdir().unwrap();
+    let [wrapper, hold, resumed] = ["saggar", "hold", "resumed"].map(|name| directory.path().join(name));
+    let script = format!(
+        "#!/bin/sh\n{saggar} \"$@\"\nstatus=$?\n\
+         if [ \"$1 $2\" = 'session resume' ] && [ -e {hold} ]; then\n\
+         touch {resumed}\nwhile [ -e {hold} ]; do sleep 0.1; done\nfi\nexit $status\n",
+        saggar = saggar_program().display(),
+        hold = hold.display(),
+        resumed = resumed.display()
+    );
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut networked = Networked::start_program(&wrapper, &["--allow-host", &format!("{HOST}:80")], &[]);
+    networked.allow(&[&format!("{HOST}:81")], 200);
+    networked.client().post(&networked.path("stop"), &json!({})).expect(200);
+    fs::write(&hold, "").unwrap();
+    let (client, path) = (networked.client(), networked.path("resume"));
+    // It gets no response.
+    let resume = std::thread::spawn(move || client.post(&path, &json!({})));
+    wait_until("saggar has started the sandbox", || resumed.exists());
+    networked.server.stop(Signal::KILL);
+    fs::remove_file(&hold).unwrap();
+    assert!(resume.join().is_err());
+    networked.server.restart();
+    assert!(networked.connects(81));
+    assert_eq!(networked.network()["allow"], json!([format!("{HOST}:80"), format!("{HOST}:81")]));
+}
+
+#[test]
+fn stored_hosts_are_allowed_though_one_is_refused() {
+    let networked = Networked::start(&["--allow-host", &format!("{HOST}:80")]);
+    networked.allow(&[&format!("{HOST}:81")], 200);
+    networked.client().post(&networked.path("stop"), &json!({})).expect(200);
+    let refused = "good.example:53";
+    let stored = json!([refused, format!("{HOST}:81"), format!("{HOST}:82")]);
+    fs::write(networked.stored(), stored.to_string()).unwrap();
+    networked.client().post(&networked.path("resume"), &json!({})).expect(200);
+    assert!(networked.connects(81) && networked.connects(82));
+    let events = networked.events("hosts_not_allowed");
+    assert_eq!((events.len(), &events[0]["hosts"]), (1, &json!([refused])), "{events:?}");
+    assert!(events[0]["reason"].as_str().unwrap().contains("53"), "{events:?}");
 }
 
 #[test]
@@ -115,7 +195,7 @@ fn allowed_host_remains_allowed_in_a_new_sandbox() {
     networked.client().post(&networked.path("resume"), &json!({})).expect(200);
     assert!(networked.connects(81) && networked.connects(82) && !networked.connects(83));
     // Also after a restart of the server.
-    networked.server.stop(rustix::process::Signal::KILL);
+    networked.server.stop(Signal::KILL);
     networked.server.restart();
     assert!(networked.connects(82));
     networked.restart_sandbox();
@@ -196,9 +276,9 @@ fn sandbox_without_policy_for_hosts_refuses_them() {
 #[test]
 fn locked_network_refuses_further_hosts() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::create_dir(directory.path().join("saggar")).unwrap();
+    fs::create_dir(directory.path().join("saggar")).unwrap();
     let policy = format!("locked = [\"network\"]\n[network]\nallow = [\"{HOST}:80\"]\n");
-    std::fs::write(directory.path().join("saggar/config.toml"), policy).unwrap();
+    fs::write(directory.path().join("saggar/config.toml"), policy).unwrap();
     let variables = [("XDG_CONFIG_HOME", directory.path().to_str().unwrap())];
     let networked = Networked::start_with(&[], &variables);
     let refused = networked.allow(&[&format!("{HOST}:81")], 409);

@@ -109,17 +109,19 @@ fn sessions_do_not_inherit_the_socket() {
     let manager = Manager::new();
     let server = manager.start_server(&[]);
     let session = server.create_session();
-    let has_socket = |process: i32| {
-        // Programs of the start can have exited meanwhile.
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        String::from_utf8_lossy(&environment).contains("NOTIFY_SOCKET")
+    let environment = |process: i32| {
+        let variables = fs::read(format!("/proc/{process}/environ"));
+        variables.map(|variables| String::from_utf8_lossy(&variables).into_owned())
     };
+    let has_socket =
+        |process| environment(process).is_ok_and(|variables| variables.contains("NOTIFY_SOCKET"));
     assert!(has_socket(server.pid().as_raw_nonzero().get()));
-    let processes = process_tree(server.supervisor(&session).as_raw_nonzero().get());
+    let supervisor = server.supervisor(&session).as_raw_nonzero().get();
+    assert!(environment(supervisor).unwrap().contains("PATH="));
+    let processes = process_tree(supervisor);
     assert!(processes.len() > 1, "{processes:?}");
-    for process in processes {
-        assert!(!has_socket(process), "{process}");
-    }
+    // Programs of the start can exit meanwhile.
+    assert!(!processes.into_iter().any(has_socket));
 }
 
 #[test]
