@@ -133,7 +133,8 @@ fn idle_session_is_paused_after_the_idle_timeout() {
     assert_eq!(client.run_turn(&id, "run: sleep 0.6").last().unwrap().event, "done");
     wait_until("the session is paused", || session(&client, &id)["status"] == "paused");
     wait_until("its sandbox is gone", || client.get("/health").expect(200)["activeSandboxes"] == 0);
-    assert_eq!(last_lifecycle_event(&client, &id), json!({ "action": "paused", "reason": "idle" }));
+    let paused = json!({ "action": "paused", "reason": "idle" });
+    wait_until("the event is recorded", || last_lifecycle_event(&client, &id) == paused);
 
     // The queue resumes it.
     let item = json!({ "agentName": "hello", "sessionId": id, "prompt": "hi", "maxRetries": 0 });
