@@ -3,9 +3,10 @@
 
 use crate::session_directory::session_directory;
 use saggar_policy::{BadValue, HostRule};
-use std::fs;
+use saggar_sys::replace_file::{SyncPolicy, Writers, replace_file};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -26,12 +27,20 @@ pub async fn read_allowed_hosts(data_dir: &Path, id: Uuid) -> io::Result<Vec<Str
 pub fn canonical_rules(texts: &[String]) -> Result<Vec<String>, BadValue> {
     let mut rules = Vec::new();
     for text in texts {
-        let rule = text.parse::<HostRule>()?.to_string();
-        if !rules.contains(&rule) {
-            rules.push(rule);
-        }
+        add_once(&mut rules, [text.parse::<HostRule>()?.to_string()]);
     }
     Ok(rules)
+}
+
+/// Appends the rules that are not in the list, and returns whether there is one.
+pub fn add_once(all: &mut Vec<String>, rules: impl IntoIterator<Item = String>) -> bool {
+    let before = all.len();
+    for rule in rules {
+        if !all.contains(&rule) {
+            all.push(rule);
+        }
+    }
+    all.len() > before
 }
 
 /// Adds rules for hosts of a session, and returns whether one is new. The caller holds the lock of the session.
@@ -42,15 +51,9 @@ pub async fn add_allowed_hosts(data_dir: &Path, id: Uuid, rules: &[String]) -> i
     let (file, rules) = (file(data_dir, id), rules.to_owned());
     run_blocking(move || {
         let mut all = read(&file)?;
-        let before = all.len();
-        for rule in rules {
-            if !all.contains(&rule) {
-                all.push(rule);
-            }
-        }
-        let is_changed = all.len() > before;
+        let is_changed = add_once(&mut all, rules);
         if is_changed {
-            replace(&file, &all)?;
+            write(&file, &all)?;
         }
         Ok(is_changed)
     })
@@ -75,16 +78,13 @@ fn read(file: &Path) -> io::Result<Vec<String>> {
     }
 }
 
-/// Replaces the file at once: a server that is killed leaves the former one or the new one.
-fn replace(file: &Path, rules: &[String]) -> io::Result<()> {
-    let new = file.with_extension("json.new");
+fn write(file: &Path, rules: &[String]) -> io::Result<()> {
     if let Some(directory) = file.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    let mut output = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    output.write_all(&serde_json::to_vec(rules)?)?;
-    output.sync_all()?;
-    fs::rename(&new, file)
+    let text = serde_json::to_vec(rules)?;
+    // The lock of the session excludes other writers.
+    replace_file(file, Writers::One, 0o600, SyncPolicy::Content, |output| output.write_all(&text))
 }
 
 #[cfg(test)]
@@ -98,5 +98,14 @@ mod tests {
         assert_eq!(rules.len(), 2, "{rules:?}");
         assert_eq!(rules[0], "example.com");
         assert!(canonical_rules(&["http://x/".to_owned()]).unwrap_err().to_string().contains("is a URL"));
+    }
+
+    #[test]
+    fn rules_are_added_once_and_none_is_lost() {
+        let texts = |all: &[&str]| -> Vec<String> { all.iter().map(|text| (*text).to_owned()).collect() };
+        let mut all = texts(&["a", "b"]);
+        assert!(add_once(&mut all, texts(&["c", "b", "c"])));
+        assert_eq!(all, ["a", "b", "c"]);
+        assert!(!add_once(&mut all, texts(&["b"])));
     }
 }

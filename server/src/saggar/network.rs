@@ -1,6 +1,7 @@
 //! The network of a running sandbox, on the control socket (saggar-control(7)).
 
 use super::control::{CONTROL_TIMEOUT, call_control};
+use crate::allowed_hosts::add_once;
 use saggar_sys::error::{Code, Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -99,12 +100,11 @@ pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<bool> {
     let mut attempts = 1;
     loop {
         let state = read_state(control).await?;
-        let allowed = state.network.unwrap_or_default().allow;
-        if rules.iter().all(|rule| allowed.contains(rule)) {
+        let mut allow = state.network.unwrap_or_default().allow;
+        if !add_once(&mut allow, rules.iter().cloned()) {
             return Ok(false);
         }
-        let changes =
-            json!({ "network": { "allow": merged(allowed, rules) }, "generation": state.generation });
+        let changes = json!({ "network": { "allow": allow }, "generation": state.generation });
         match call_control(control, "update", &changes, CONTROL_TIMEOUT).await {
             Err(error) if error.code() == Code::State && attempts < MAX_ATTEMPTS => {
                 if read_state(control).await?.generation == state.generation {
@@ -117,17 +117,6 @@ pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<bool> {
     }
 }
 
-/// Returns the allowed hosts with further ones, each rule once.
-fn merged(allowed: Vec<String>, rules: &[String]) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for rule in allowed.into_iter().chain(rules.iter().cloned()) {
-        if !all.contains(&rule) {
-            all.push(rule);
-        }
-    }
-    all
-}
-
 async fn read_state(control: &Path) -> Result<NetworkState> {
     parse(call_control(control, "state", &json!({}), CONTROL_TIMEOUT).await?)
 }
@@ -135,16 +124,4 @@ async fn read_state(control: &Path) -> Result<NetworkState> {
 fn parse<T: DeserializeOwned>(value: Value) -> Result<T> {
     let invalid = |error| Error::new(Code::System, format!("saggar sent an invalid state: {error}"));
     serde_json::from_value(value).map_err(invalid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_are_added_once_and_none_is_lost() {
-        let texts = |all: &[&str]| -> Vec<String> { all.iter().map(|text| (*text).to_owned()).collect() };
-        let all = merged(texts(&["a", "b"]), &texts(&["c", "b", "c"]));
-        assert_eq!(all, ["a", "b", "c"]);
-    }
 }
