@@ -10,6 +10,7 @@
 //! saggar        the program `saggar`, and clients of the sockets of its sessions
 //! capacity      the maximum number of running sandboxes
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
+//! persisted     copies of sessions in a directory or an S3 API, for other machines
 //! stream        conversion of agent messages to server-sent events and database rows
 //! mutex         mutexes after a panic
 //! open_files    the limit on open files
@@ -44,6 +45,7 @@ pub mod http_server;
 pub mod keyed_locks;
 mod mutex;
 pub mod open_files;
+pub mod persisted;
 pub mod running;
 pub mod saggar;
 pub mod service_manager;
@@ -63,6 +65,7 @@ use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::http_server::ConnectionLimits;
 use crate::open_files::raise_open_file_limit;
+use crate::persisted::{ChangeQueue, Persisted};
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::Settings;
@@ -106,10 +109,20 @@ pub async fn serve(settings: Settings) -> Result<()> {
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
     let cipher = CredentialCipher::load(&settings, &data_dir)?;
     let capacity = Capacity::new(settings.sandbox_limits.max);
-    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity);
+    let changes = ChangeQueue::new(settings.snapshot_url.is_some());
+    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity, changes);
+    let open = |url| {
+        let parts = (store.clone(), program.clone(), running.clone());
+        Persisted::open(url, parts, cipher.clone(), data_dir.clone())
+    };
+    let persisted = settings.snapshot_url.as_ref().map(open).transpose()?;
     running.reattach().await?;
-    let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running));
+    let copy_workers = persisted.as_ref().map(Persisted::start);
+    let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running, persisted));
 
+    if let Some(persisted) = app.persisted.clone() {
+        tokio::spawn(async move { persisted.restore_agents().await });
+    }
     let tasks = app.tasks.clone();
     // Counted, so that the exit waits until no item of the queue is between its claim and its turn, no session between two
     // states, and no warm sandbox left.
@@ -136,6 +149,11 @@ pub async fn serve(settings: Settings) -> Result<()> {
     // A sandbox that does not answer is not waited for.
     if timeout(SHUTDOWN_TIMEOUT, tasks.wait_until_idle()).await.is_err() {
         warn!("exiting although requests are in progress");
+    }
+    if let Some(workers) = copy_workers {
+        // A turn that runs will have changed its session before another machine resumes it.
+        app.running.add_running_turns();
+        workers.close().await;
     }
     if let Some(traces) = traces {
         app.running.leave_turn_spans();

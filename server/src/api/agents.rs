@@ -237,10 +237,15 @@ pub(super) async fn delete(
 ) -> Result<Json<Confirmation>, ApiError> {
     let deleted = change_agent(app, caller, name, |app, caller, name| async move {
         find_agent(&app, &caller, &name).await?;
-        for session in app.store.all_sessions_of_agent(&caller.tenant, &name).await? {
-            lifecycle::remove(&app, &session).await?;
+        let sessions = app.store.all_sessions_of_agent(&caller.tenant, &name).await?;
+        for session in &sessions {
+            lifecycle::remove(&app, session).await?;
         }
         app.store.delete_agent(&caller.tenant, &name).await?;
+        for session in sessions {
+            // Without a row, its copy is deleted.
+            app.running.changes().add_session(&session.tenant_id, session.id);
+        }
         let (data_dir, tenant) = (app.data_dir.clone(), caller.tenant);
         match spawn_blocking(move || agent_folder::remove(&data_dir, &tenant, &name)).await {
             Ok(Ok(())) => Ok(()),

@@ -130,6 +130,7 @@ pub(super) async fn create(
         drop(agent_lock);
         let path = format!("{WORKSPACE_DIRECTORY}/{}", body.filename);
         let copied = app.program.write_file(session, &path, &content).await;
+        app.running.changes().add_session(&caller.tenant, session);
         // The attachment exists, and the client can write the file itself.
         let error = copied.err().map(|error| format!("Cannot write {path} in the workspace: {error}"));
         Ok(Json(NewAttachmentResponse { attachment: row.into(), workspace_error: error }))

@@ -72,6 +72,7 @@ pub(super) async fn exec(
     // If the client disconnects, the call is dropped, and saggar kills the command.
     let output = call_control(&running.control, "exec", &params, max_wait).await;
     running.mark_used();
+    app.running.changes().add_session(&running.tenant, id);
     let output = output.map_err(|error| ApiError::internal(format!("Exec failed: {error}")))?;
     let output = serde_json::from_value(output);
     let output =

@@ -13,8 +13,8 @@ use super::sessions::{
 };
 use crate::capacity::SandboxSlot;
 use crate::running::RunningSession;
-use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionState, call_control};
-use crate::session_directory::remove_session_directory;
+use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionState, call_control};
+use crate::session_directory::{remove_generation, remove_session_directory};
 use crate::store::{Session, Status};
 use axum::Json;
 use axum::extract::State;
@@ -140,6 +140,7 @@ async fn change(
             Change::Stop => stop_session(&app, &session).await,
             Change::End => end_session(&app, &session).await,
         }?;
+        app.running.changes().add_session(&session.tenant_id, id);
         find_session(&app, &caller, id).await
     });
     changed
@@ -200,7 +201,7 @@ pub(super) async fn resume_session(
     if session.status == Status::Ended {
         return Err(ended());
     }
-    let state = app.program.find_session(id).await.map_err(failed)?.map(|record| record.state);
+    let state = app.running.find_session(session).await.map_err(failed)?.map(|record| record.state);
     match (session.status, state) {
         (_, Some(SessionState::Ended)) => {
             app.store.change_status(id, &[session.status], Status::Ended).await?;
@@ -213,7 +214,15 @@ pub(super) async fn resume_session(
     }
     // Without one, the sandbox runs, or has exited a moment ago.
     let slot = slot.unwrap_or_else(|| app.running.capacity().acquire_for_running(&session.tenant_id));
-    let record = app.program.resume(id).await.map_err(failed)?;
+    let restored = match state {
+        Some(_) => None,
+        None => restore(app, session).await?,
+    };
+    let is_restored = restored.is_some();
+    let record = match restored {
+        Some(record) => record,
+        None => app.program.resume(id).await.map_err(failed)?,
+    };
     app.store.set_running(id, &record.sandbox, Status::Active).await?;
     // The recorder of the same sandbox is still running.
     if let Some(running) = previous.filter(|running| record.sandbox == running.sandbox) {
@@ -226,9 +235,25 @@ pub(super) async fn resume_session(
     if app.running.attach(session, &record, slot).is_none() {
         return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
     }
-    app.resumes.cold.fetch_add(1, Ordering::Relaxed);
-    let resumed = json!({ "action": "resumed", "path": "cold", "source": "local" });
+    let (counter, source) = match is_restored {
+        true => (&app.resumes.restored, "cloud"),
+        false => (&app.resumes.cold, "local"),
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    let resumed = json!({ "action": "resumed", "path": "cold", "source": source });
     record_lifecycle_event(app, session, &resumed).await
+}
+
+/// Starts a session that is not on this machine from its copy in the snapshot store; `None` if it has none.
+async fn restore(app: &App, session: &Session) -> Result<Option<SessionRecord>, ApiError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        ApiError::internal(format!("Failed to resume session: it is in the snapshot store: {error}"))
+    };
+    match &app.persisted {
+        Some(persisted) => persisted.restore(session).await.map_err(|error| failed(&error)),
+        None if session.copy.is_some() => Err(failed(&"set --snapshot-url")),
+        None => Ok(None),
+    }
 }
 
 async fn stop_session(app: &App, session: &Session) -> Result<(), ApiError> {
@@ -307,6 +332,7 @@ pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError>
 pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
     end_sandbox(app, session.id, true).await?;
     remove_session_directory(&app.data_dir, session.id).await;
+    remove_generation(&app.data_dir, session.id).await;
     attachments::remove_files(app, session.id).await;
     Ok(())
 }
@@ -314,7 +340,10 @@ pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), A
 /// The same for a session that no client knows: its row is deleted too.
 pub(super) async fn discard_session(app: &App, session: &Session) -> Result<(), ApiError> {
     remove_session(app, session).await?;
-    Ok(app.store.delete_session(session.id).await?)
+    app.store.delete_session(session.id).await?;
+    // Without a row, its copy is deleted.
+    app.running.changes().add_session(&session.tenant_id, session.id);
+    Ok(())
 }
 
 /// Shuts the sandbox of a session down. The session can be resumed.

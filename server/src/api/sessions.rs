@@ -13,7 +13,7 @@ use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use crate::capacity::SandboxSlot;
 use crate::running::{RunningSession, SessionUse};
-use crate::saggar::SessionRecord;
+use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
 use axum::extract::State;
@@ -270,8 +270,14 @@ async fn record_creation(app: &App, session: &Session) -> Result<Session, ApiErr
 
 /// Returns the agent that a new session starts.
 pub(super) async fn agent_to_start(app: &App, caller: &Caller, name: &str) -> Result<Agent, ApiError> {
-    let agent = app.store.agent(&caller.tenant, name).await?;
-    agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{name}\" not found")))
+    let not_found = || ApiError::not_found(format!("Agent \"{name}\" not found"));
+    let agent = app.store.agent(&caller.tenant, name).await?.ok_or_else(not_found)?;
+    let Some(persisted) = &app.persisted else { return Ok(agent) };
+    match persisted.restore_agent(&agent).await {
+        Ok(false) => Ok(agent),
+        Ok(true) => app.store.agent(&caller.tenant, name).await?.ok_or_else(not_found),
+        Err(error) => Err(ApiError::internal(format!("Cannot use agent \"{name}\": {error}"))),
+    }
 }
 
 /// Creates the sandbox of a new session and attaches to it. `verb` is what its client requested, for errors.
@@ -283,7 +289,8 @@ pub(super) async fn start_sandbox(
     slot: SandboxSlot,
     verb: &str,
 ) -> Result<(), ApiError> {
-    let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), snapshot).await;
+    let origin = snapshot.map(|snapshot| SessionOrigin { snapshot, events: None });
+    let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), origin).await;
     let record = record.map_err(|error| ApiError::internal(format!("Failed to {verb} session: {error}")))?;
     attach_sandbox(app, session, &record, slot, verb).await
 }
@@ -400,6 +407,21 @@ pub(super) async fn update_config(
 /// Returns the session of this id if the tenant of the request owns it.
 pub(super) async fn find_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     app.store.session(&caller.tenant, id).await?.ok_or_else(not_found)
+}
+
+/// Returns the session of this id if its files are on this machine.
+pub(super) async fn find_session_here(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
+    let session = find_session(app, caller, id).await?;
+    if session.copy.is_none() || app.running.get(id).is_some() {
+        return Ok(session);
+    }
+    match app.running.find_session(&session).await {
+        Ok(Some(_)) => Ok(session),
+        Ok(None) => Err(ApiError::not_found(
+            "No workspace available for this session: it is in the snapshot store; resume the session first",
+        )),
+        Err(error) => Err(ApiError::internal(format!("Cannot find the session: {error}"))),
+    }
 }
 
 /// Returns the session of this id if it is active.

@@ -9,8 +9,9 @@ use crate::capacity::{Capacity, SandboxSlot};
 use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
 use crate::mutex::lock;
+use crate::persisted::ChangeQueue;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
-use crate::session_directory::remove_session_directory;
+use crate::session_directory::{is_stale, remove_session_directory};
 use crate::store::{Session, Status, Store};
 use crate::traces::TurnSpans;
 use std::collections::HashMap;
@@ -168,18 +169,27 @@ pub struct RunningSessions {
     program: Program,
     data_dir: PathBuf,
     capacity: Capacity,
+    changes: ChangeQueue,
     sessions: Arc<Mutex<HashMap<Uuid, Arc<RunningSession>>>>,
     locks: KeyedLocks<Uuid>,
 }
 
 impl RunningSessions {
-    /// Creates an empty table. `data_dir` is the data directory of the server.
-    pub fn new(store: Store, program: Program, data_dir: PathBuf, capacity: Capacity) -> Self {
+    /// Creates an empty table. `data_dir` is the data directory of the server; sessions whose turns have ended are added to
+    /// `changes`.
+    pub fn new(
+        store: Store,
+        program: Program,
+        data_dir: PathBuf,
+        capacity: Capacity,
+        changes: ChangeQueue,
+    ) -> Self {
         RunningSessions {
             store,
             program,
             data_dir,
             capacity,
+            changes,
             sessions: Arc::default(),
             locks: KeyedLocks::default(),
         }
@@ -188,6 +198,11 @@ impl RunningSessions {
     /// The slots of the sandboxes.
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    /// The sessions that have changed since their last copy.
+    pub fn changes(&self) -> &ChangeQueue {
+        &self.changes
     }
 
     /// Reattaches to the sessions that were running before this start, and updates the status of those that have
@@ -210,7 +225,16 @@ impl RunningSessions {
         let mut records: HashMap<String, SessionRecord> =
             records.into_iter().map(|record| (record.id.clone(), record)).collect();
         for session in sessions {
-            let record = records.remove(&session.id.to_string());
+            let mut record = records.remove(&session.id.to_string());
+            if is_stale(&self.data_dir, &session).await
+                && let Some(stale) = record.take()
+                && stale.is_served()
+            {
+                warn!("session {} was resumed on another machine: its sandbox here is ended", session.id);
+                if let Err(error) = self.program.end(session.id, false).await {
+                    warn!("session {}: cannot end its former sandbox: {error}", session.id);
+                }
+            }
             if let Some(record) = &record
                 && record.is_served()
             {
@@ -219,7 +243,11 @@ impl RunningSessions {
                 continue;
             }
             let is_known = record.is_some();
-            let status = status_without_sandbox(record.map(|record| record.state));
+            let status = match record {
+                // Another machine has it.
+                None if session.copy.is_some() => Status::Paused,
+                record => status_without_sandbox(record.map(|record| record.state)),
+            };
             let is_expected = matches!(session.status, Status::Stopped | Status::Error);
             if status != session.status && !(is_expected && status != Status::Ended) {
                 if is_known {
@@ -292,8 +320,23 @@ impl RunningSessions {
         if let Some(running) = self.get(session.id) {
             return Ok(Some(running));
         }
-        let Some(record) = self.program.find_session(session.id).await? else { return Ok(None) };
+        let Some(record) = self.find_session(session).await? else { return Ok(None) };
         Ok(self.attach(session, &record, self.capacity.acquire_for_running(&session.tenant_id)))
+    }
+
+    /// Returns the record of a session in saggar; `None` if there is none, or if the session has been resumed on another
+    /// machine since.
+    ///
+    /// # Errors
+    /// Fails if saggar cannot list its sessions.
+    pub async fn find_session(
+        &self,
+        session: &Session,
+    ) -> std::result::Result<Option<SessionRecord>, CommandError> {
+        match is_stale(&self.data_dir, session).await {
+            true => Ok(None),
+            false => self.program.find_session(session.id).await,
+        }
     }
 
     /// Returns the number of running sandboxes, and of those that run a turn.
@@ -312,6 +355,13 @@ impl RunningSessions {
     /// Ends the spans of all turns, since the server exits.
     pub(crate) fn leave_turn_spans(&self) {
         self.table().values().for_each(|session| session.turn_spans.leave_all());
+    }
+
+    /// Adds the sessions whose turns are running to the changed ones.
+    pub fn add_running_turns(&self) {
+        for session in self.table().values().filter(|session| session.runs_turn()) {
+            self.changes.add_session(&session.tenant, session.id);
+        }
     }
 
     /// Waits for the lock of a session. A task holds it while it starts, pauses, resumes, stops or ends the session.

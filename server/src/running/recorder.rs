@@ -123,6 +123,9 @@ async fn record_events<R: AsyncRead + Unpin>(
         if let Some(closed) = write_batch(sessions, session, &batch).await? {
             return Ok(closed);
         }
+        if batch.runs_turn == Some(false) {
+            sessions.changes.add_session(&session.tenant, session.id);
+        }
     }
     Ok(Closed::ByBridge)
 }
@@ -228,6 +231,7 @@ impl Batch {
 mod tests {
     use super::*;
     use crate::capacity::Capacity;
+    use crate::persisted::ChangeQueue;
     use crate::saggar::Program;
     use crate::settings::{Arguments, Settings};
     use crate::store::testing::{TestStore, stores};
@@ -250,6 +254,7 @@ mod tests {
             Program::find(&settings, Path::new("/nonexistent")),
             "/nonexistent".into(),
             Capacity::new(1),
+            ChangeQueue::new(false),
         )
     }
 

@@ -5,7 +5,9 @@ use crate::settings::Settings;
 use crate::traces::ProcessSpan;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -82,6 +84,16 @@ impl SessionRecord {
     }
 }
 
+/// What a new session continues.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionOrigin<'a> {
+    /// The file of a snapshot.
+    pub snapshot: &'a Path,
+    /// A file with the events of the earlier session, which become those of the new one, and the lowest number of the next
+    /// event.
+    pub events: Option<(&'a Path, u64)>,
+}
+
 /// The path of `saggar`, and the options and state directory of each run.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -120,7 +132,7 @@ impl Program {
     }
 
     /// Starts a session in the background, with a copy of `folder` as its workspace, or with the workspace and the
-    /// conversation of a snapshot.
+    /// conversation of an earlier one.
     ///
     /// # Errors
     /// Fails if the session cannot be started; no files of it remain.
@@ -129,12 +141,15 @@ impl Program {
         id: Uuid,
         folder: &Path,
         policy: Option<&Path>,
-        snapshot: Option<&Path>,
+        origin: Option<SessionOrigin<'_>>,
     ) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("create");
         command.args(["--json", "--session", &id.to_string()]).args(&self.options);
-        if let Some(snapshot) = snapshot {
+        if let Some(SessionOrigin { snapshot, events }) = origin {
             command.arg("--from").arg(snapshot);
+            if let Some((events, next)) = events {
+                command.arg("--events").arg(events).args(["--next-event", &next.to_string()]);
+            }
         }
         if let Some(policy) = policy {
             command.arg("--policy").arg(policy);
@@ -172,6 +187,23 @@ impl Program {
         command.args(["--after", &after.to_string(), &id.to_string()]);
         let (process, output) = start_piped(command)?;
         Ok(StoredEvents { process, events: EventReader::new(output) })
+    }
+
+    /// Writes the stored events of a session to a new file with mode 0600, as [`Program::stored_events`] reads them.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be created, or the events cannot be read.
+    pub async fn save_events(&self, id: Uuid, file: &Path) -> Result<(), CommandError> {
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        let failed = |error| CommandError::new(format!("cannot create {}: {error}", file.display()));
+        let mut command = self.command("events");
+        command.arg(id.to_string()).stdout(opened.map_err(failed)?).stderr(Stdio::null()).kill_on_drop(true);
+        match timeout(COMMAND_TIMEOUT, command.status()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(CommandError::new(format!("saggar session events exited with {status}"))),
+            Ok(Err(error)) => Err(CommandError::new(format!("cannot start saggar: {error}"))),
+            Err(_) => Err(CommandError::new(format!("saggar did not exit within {COMMAND_TIMEOUT:?}"))),
+        }
     }
 
     /// Thaws a paused session, or starts it in a new sandbox with its workspace and conversation.
@@ -223,6 +255,8 @@ impl Program {
 /// Whether a variable is for the server alone, and can contain a key: the sandbox must not inherit it.
 fn is_of_server(name: &[u8]) -> bool {
     name.starts_with(b"ASH_")
+        // Those of the snapshot store.
+        || name.starts_with(b"AWS_")
         // The client of PostgreSQL in the server reads it.
         || name == b"PGPASSWORD"
         // Messages to the service manager are sent there (sd_notify(3)).

@@ -22,6 +22,8 @@ pub struct Agent {
     pub env: String,
     /// Configuration, such as `model`: a JSON object.
     pub config: String,
+    /// The copy of its folder in the snapshot store: a JSON object ([`StoredObject`](crate::persisted::StoredObject)).
+    pub copy: Option<String>,
     /// Time of the first deployment, as a timestamp of [`clock`].
     pub created_at: String,
     /// Time of the last deployment or update.

@@ -2,6 +2,7 @@
 
 mod agents;
 mod attachments;
+mod copies;
 mod credentials;
 mod keys;
 mod lock;

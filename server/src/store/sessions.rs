@@ -77,6 +77,10 @@ pub struct Session {
     pub is_evicted: bool,
     /// The number of the last bridge event in the database.
     pub recorded: u64,
+    /// How often it was restored from its copy in the snapshot store.
+    pub generation: u64,
+    /// Its copy in the snapshot store: a JSON object ([`SessionCopy`](crate::persisted::SessionCopy)).
+    pub copy: Option<String>,
     /// Creation time, as a timestamp of [`clock`].
     pub created_at: String,
     /// Time of the last message, event or status change.
@@ -95,6 +99,8 @@ struct SessionRow {
     config: String,
     evicted: i64,
     recorded: i64,
+    generation: i64,
+    copy: Option<String>,
     created_at: String,
     last_active_at: String,
 }
@@ -114,6 +120,8 @@ impl TryFrom<SessionRow> for Session {
             config: row.config,
             is_evicted: row.evicted != 0,
             recorded: u64::try_from(row.recorded).unwrap_or_default(),
+            generation: u64::try_from(row.generation).unwrap_or_default(),
+            copy: row.copy,
             created_at: row.created_at,
             last_active_at: row.last_active_at,
         })

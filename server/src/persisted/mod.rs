@@ -1,0 +1,135 @@
+//! Copies of sessions in a snapshot store, a directory or a bucket of an S3 API, so that a server on another machine
+//! resumes them with their files and their conversation.
+//!
+//! ```text
+//! url             the URL of the store
+//! http_client     the connections of the S3 API
+//! objects         objects of the store as files, with their hashes
+//! copy            what the database has of a copy
+//! change_queue    the sessions and agents to copy
+//! upload          copies of sessions
+//! restore         sessions from copies
+//! agents          copies of agent folders
+//! folder_archive  folders and events as compressed files
+//! staging         temporary files
+//! ```
+//!
+//! Both servers use the same database, one after the other. The row of a session has its copy, with the hash of each
+//! object, and its generation, which each restore increases. The files of a session on a machine have a generation too: if
+//! it is lower than that of the row, the session has been resumed elsewhere since, and the files are not used.
+
+mod agents;
+mod change_queue;
+mod copy;
+mod folder_archive;
+mod http_client;
+mod objects;
+mod restore;
+mod staging;
+mod upload;
+mod url;
+
+pub use change_queue::{ChangeQueue, CopyTarget};
+pub use copy::{Sealed, SessionCopy, StoredObject};
+pub use url::SnapshotUrl;
+
+use crate::cipher::CredentialCipher;
+use crate::error::Result;
+use crate::running::RunningSessions;
+use crate::saggar::Program;
+use crate::store::Store;
+use objects::Objects;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::warn;
+
+/// Maximum number of sessions that are copied at once.
+const WORKERS: usize = 4;
+/// How long the exit of the server waits for copies.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Copies sessions into the snapshot store, and restores them.
+#[derive(Debug, Clone)]
+pub struct Persisted {
+    objects: Objects,
+    store: Store,
+    program: Program,
+    running: RunningSessions,
+    cipher: CredentialCipher,
+    data_dir: PathBuf,
+    changes: ChangeQueue,
+    counts: Arc<CopyCounts>,
+}
+
+/// Numbers of copies since the server started.
+#[derive(Debug, Default)]
+pub struct CopyCounts {
+    /// Stored copies.
+    pub copied: AtomicU64,
+    /// Copies that were not stored, since the store has their content.
+    pub unchanged: AtomicU64,
+    /// Attempts that failed. They are repeated.
+    pub failed: AtomicU64,
+}
+
+/// The tasks that copy sessions.
+#[derive(Debug)]
+pub struct CopyWorkers {
+    changes: ChangeQueue,
+    workers: JoinSet<()>,
+}
+
+impl Persisted {
+    /// Opens the snapshot store with this URL.
+    ///
+    /// # Errors
+    /// Fails if its directory cannot be used, or if a variable of its environment is invalid.
+    pub fn open(
+        url: &SnapshotUrl,
+        (store, program, running): (Store, Program, RunningSessions),
+        cipher: CredentialCipher,
+        data_dir: PathBuf,
+    ) -> Result<Self> {
+        staging::remove_remains(&data_dir);
+        let objects = Objects::open(url)?;
+        let changes = running.changes().clone();
+        Ok(Persisted { objects, store, program, running, cipher, data_dir, changes, counts: Arc::default() })
+    }
+
+    /// Numbers of copies.
+    pub fn counts(&self) -> &CopyCounts {
+        &self.counts
+    }
+
+    /// Number of sessions and agents that have changed since their last copy.
+    pub fn pending(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Starts to copy sessions as they change.
+    pub fn start(&self) -> CopyWorkers {
+        let mut workers = JoinSet::new();
+        for _ in 0..WORKERS {
+            workers.spawn(self.clone().work());
+        }
+        CopyWorkers { changes: self.changes.clone(), workers }
+    }
+}
+
+impl CopyWorkers {
+    /// Copies the sessions that have changed, and ends the tasks.
+    pub async fn close(mut self) {
+        self.changes.close();
+        let ended = timeout(CLOSE_TIMEOUT, async { while self.workers.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            warn!(
+                "exiting although {} sessions or agents have changed since their copies",
+                self.changes.len()
+            );
+        }
+    }
+}

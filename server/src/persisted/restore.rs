@@ -1,0 +1,113 @@
+//! Restores sessions from the snapshot store, as new sessions of saggar with the same id.
+
+use super::Persisted;
+use super::copy::SessionCopy;
+use super::folder_archive::{decompress, unpack_folder};
+use super::staging::Staging;
+use crate::agent_folder::is_agent_folder;
+use crate::error::{Context, Error, Result};
+use crate::saggar::{SessionOrigin, SessionRecord};
+use crate::session_directory::{remove_session_directory, session_directory, write_generation};
+use crate::store::{Agent, Session};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use tokio::task::spawn_blocking;
+use tracing::info;
+
+impl Persisted {
+    /// Starts a session from its copy; `None` if it has none. The caller holds the lock of the session. Files of an earlier
+    /// generation on this machine are removed when the copy has been downloaded.
+    ///
+    /// # Errors
+    /// Fails if an object is missing or was changed, if the key of the server is another one than that of the copy, if
+    /// another server has restored the session meanwhile, or if the sandbox cannot be started.
+    pub async fn restore(&self, session: &Session) -> Result<Option<SessionRecord>> {
+        let Some(copy) = &session.copy else { return Ok(None) };
+        let copy: SessionCopy =
+            serde_json::from_str(copy).context(|| "cannot read the copy of the session")?;
+        let agent = self.store.agent(&session.tenant_id, &session.agent_name).await?;
+        let agent = agent.ok_or_else(|| Error::new("its agent was deleted"))?;
+        let staging = Staging::create(&self.data_dir)?;
+        let policy = self.decrypt_policy(session, &copy).await?;
+        let needs_folder = copy.has_own_folder || !is_agent_folder(Path::new(&agent.path));
+        self.download(&copy, needs_folder, &staging).await?;
+        let next = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
+
+        if self.program.find_session(session.id).await?.is_some() {
+            self.program.end(session.id, true).await?;
+        }
+        remove_session_directory(&self.data_dir, session.id).await;
+        // The file before the row: a server that is killed in between has files of a later generation, which are its own.
+        write_generation(&self.data_dir, session.id, session.generation + 1)
+            .context(|| "cannot write the generation of the session")?;
+        if !self.store.begin_generation(session.id, session.generation).await? {
+            return Err(Error::new("another server has changed it"));
+        }
+        let folder = needs_folder.then(|| staging.file("folder.tar.gz"));
+        let files = write_files(session_directory(&self.data_dir, session.id), folder, agent, policy).await?;
+        let (snapshot, events) = (staging.file("snapshot"), staging.file("events"));
+        let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, next)) };
+        let policy = files.policy.as_deref();
+        let record = self.program.create(session.id, &files.folder, policy, Some(origin)).await?;
+        info!("session {}: restored from the snapshot store", session.id);
+        Ok(Some(record))
+    }
+
+    async fn decrypt_policy(&self, session: &Session, copy: &SessionCopy) -> Result<Option<String>> {
+        let Some(sealed) = copy.policy.clone() else { return Ok(None) };
+        let (cipher, owner) = (self.cipher.clone(), session.id.to_string());
+        let opened = spawn_blocking(move || cipher.open(&owner, &sealed.into())).await;
+        let opened = opened.context(|| "cannot decrypt its variables")?;
+        opened.map(Some).map_err(|_| {
+            Error::new(
+                "cannot decrypt its variables: set the ASH_CREDENTIAL_KEY of the server that stored them",
+            )
+        })
+    }
+
+    async fn download(&self, copy: &SessionCopy, needs_folder: bool, staging: &Staging) -> Result<()> {
+        self.objects.download(&copy.snapshot, &staging.file("snapshot")).await?;
+        self.objects.download(&copy.events, &staging.file("events.gz")).await?;
+        if needs_folder {
+            self.objects.download(&copy.folder, &staging.file("folder.tar.gz")).await?;
+        }
+        let (compressed, events) = (staging.file("events.gz"), staging.file("events"));
+        let decompressed = spawn_blocking(move || decompress(&compressed, &events)).await;
+        decompressed.context(|| "cannot decompress events")?.context(|| "cannot decompress events")
+    }
+}
+
+/// The paths to pass to `saggar session create`.
+struct RestoredFiles {
+    folder: PathBuf,
+    policy: Option<PathBuf>,
+}
+
+/// Writes the files of a session that the server has, besides those of saggar. Without an archive, its folder is that of the
+/// agent.
+async fn write_files(
+    directory: PathBuf,
+    folder: Option<PathBuf>,
+    agent: Agent,
+    policy: Option<String>,
+) -> Result<RestoredFiles> {
+    let context = || "cannot write the files of the session";
+    let written = spawn_blocking(move || {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let mut files = RestoredFiles { folder: agent.path.into(), policy: None };
+        if let Some(archive) = folder {
+            files.folder = directory.join("agent");
+            unpack_folder(&archive, &files.folder)?;
+        }
+        if let Some(policy) = policy {
+            let file = directory.join("policy.toml");
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(&file)?.write_all(policy.as_bytes())?;
+            files.policy = Some(file);
+        }
+        Ok::<_, io::Error>(files)
+    });
+    written.await.context(context)?.context(context)
+}
