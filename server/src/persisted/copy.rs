@@ -65,16 +65,6 @@ impl SessionCopy {
         if is_complete { last + 1 } else { last.saturating_add(POSSIBLY_SENT) + 1 }
     }
 
-    /// Whether another copy has the same content.
-    pub(super) fn has_content_of(&self, other: &SessionCopy) -> bool {
-        let hashes = |copy: &SessionCopy| {
-            (copy.snapshot.sha256.clone(), copy.events.sha256.clone(), copy.folder.sha256.clone())
-        };
-        hashes(self) == hashes(other)
-            && self.is_idle == other.is_idle
-            && self.last_message == other.last_message
-    }
-
     /// The keys of its objects.
     pub(super) fn keys(&self) -> [&str; 3] {
         [&self.snapshot.key, &self.events.key, &self.folder.key]
@@ -102,11 +92,9 @@ mod tests {
             is_idle: true,
         };
         assert_eq!((copy.next_event(7, 2), copy.next_event(5, 2)), (8, 8));
-        for (copy, recorded, message) in [
-            (copy.clone(), 9, 2),
-            (copy.clone(), 7, 3),
-            (SessionCopy { is_idle: false, ..copy.clone() }, 7, 2),
-        ] {
+        for (copy, recorded, message) in
+            [(copy.clone(), 9, 2), (copy.clone(), 7, 3), (SessionCopy { is_idle: false, ..copy }, 7, 2)]
+        {
             assert_eq!(copy.next_event(recorded, message), recorded + POSSIBLY_SENT + 1);
         }
     }

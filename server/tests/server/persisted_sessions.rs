@@ -254,7 +254,7 @@ fn unreachable_store_harms_no_request() {
     let url = format!("http://{closed}");
     let variables = [
         ("ASH_SNAPSHOT_URL", "s3://agents"),
-        ("AWS_ENDPOINT_URL", &url),
+        ("AWS_ENDPOINT_URL", url.as_str()),
         ("AWS_ACCESS_KEY_ID", "id"),
         ("AWS_SECRET_ACCESS_KEY", "the-secret"),
     ];

@@ -11,13 +11,16 @@ use std::path::Path;
 /// Maximum length of a line, in bytes: that of an event of the bridge with room for its number.
 const MAX_LINE: u64 = 128 << 20;
 
-/// The members of an event that the import uses.
+/// An event of any type.
 #[derive(Debug, Deserialize)]
 struct EventLine {
     ev: String,
-    /// The id of its command.
-    #[serde(default)]
-    id: Option<serde_json::Value>,
+}
+
+/// An event of a command whose id is a text.
+#[derive(Debug, Deserialize)]
+struct CommandEventLine {
+    id: String,
 }
 
 /// The size of a new spool.
@@ -48,7 +51,7 @@ pub fn import_events(
     }
     let mut last = 0;
     let mut commands = BTreeSet::new();
-    for line_number in 1.. {
+    for line_number in 1_u64.. {
         let Some(line) = read_line(events)? else { break };
         let invalid = |cause: &str| {
             Error::new(Code::Invalid, format!("cannot import events: line {line_number}: {cause}"))
@@ -63,10 +66,11 @@ pub fn import_events(
             return Err(invalid("its number is not greater than that of the event before"));
         }
         last = number;
-        if let Some(serde_json::Value::String(command)) = event.id
-            && commands.insert(command.clone())
+        if let Ok(CommandEventLine { id }) = serde_json::from_slice(&line)
+            && !commands.contains(&id)
         {
-            spool.store_uuid(false, &command);
+            spool.store_uuid(false, &id);
+            commands.insert(id);
         }
         spool.append(&[SpoolRecord { kind: SpoolRecordKind::Event, number, command: 0, body: &body }]);
     }
