@@ -40,8 +40,8 @@ impl Persisted {
         }
         remove_session_directory(&self.data_dir, session.id).await;
         // The file before the row: a server that is killed in between has files of a later generation, which are its own.
-        write_generation(&self.data_dir, session.id, session.generation + 1)
-            .context(|| "cannot write the generation of the session")?;
+        let written = write_generation(&self.data_dir, session.id, session.generation + 1).await;
+        written.context(|| "cannot write the generation of the session")?;
         if !self.store.begin_generation(session.id, session.generation).await? {
             return Err(Error::new("another server has changed it"));
         }
