@@ -63,7 +63,7 @@ pub struct SessionCreateArgs {
     /// Continue the events in FILE, the output of `saggar session events`
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
-    /// Give the next event after those of --events at least the number N
+    /// Continue with event numbers from N, or after those of --events if that is more
     #[arg(long, value_name = "N", default_value_t = 1, requires = "events")]
     pub next_event: u64,
     /// Print the session and its sockets as JSON
