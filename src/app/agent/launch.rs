@@ -20,8 +20,6 @@ use crate::spec::OverlayUpper;
 use crate::spec::policy::{AdapterKind, LoadedPolicy};
 use crate::state;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufReader;
 
 /// What is known of a start before anything is made.
 #[derive(Debug)]
@@ -148,14 +146,12 @@ impl AgentLaunch {
     /// Stores the events that a new session continues.
     fn import_events(&self, call: &AgentCall, session: &Session) -> Result<()> {
         let Some(EventImport { file, next }) = &call.request.events else { return Ok(()) };
-        let opened = File::open(file);
-        let opened = opened.map_err(|error| Error::system(format_args!("open {}", file.display()), error))?;
         let policy = &self.policy.effective;
         let bounds = SpoolBounds {
             bytes: policy.spool_size.value.bytes(),
             remembered: usize::try_from(policy.remembered_uuids.value).unwrap_or(usize::MAX),
         };
-        import_events(session.directory(), bounds, &mut BufReader::new(opened), *next)
+        import_events(session.directory(), bounds, file, *next)
     }
 }
 
