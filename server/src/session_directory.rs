@@ -1,9 +1,11 @@
 //! The directory of a session: `sessions/ID` in the data directory. It has the variables of the session, which can be
 //! secrets, and its own copy of the agent folder.
 
+use crate::error::{Context, Error, Result};
 use crate::store::Session;
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use tracing::warn;
@@ -14,29 +16,44 @@ pub fn session_directory(data_dir: &Path, id: Uuid) -> PathBuf {
     data_dir.join("sessions").join(id.to_string())
 }
 
-/// Whether a session has been resumed on another machine since this one had it: then its files here are not used.
-pub async fn is_stale(data_dir: &Path, session: &Session) -> bool {
-    if session.generation == 0 {
-        return false;
+/// Whether the files of a session on this machine are those that its row means: not those of a machine that the session
+/// has left, nor those of a restore that was not completed.
+///
+/// # Errors
+/// Fails if the generation of the files cannot be read: then it is unknown.
+pub async fn is_here(data_dir: &Path, session: &Session) -> Result<bool> {
+    let file = generation_file(data_dir, session.id);
+    let context = || format!("cannot read {}", file.display());
+    match tokio::fs::read_to_string(&file).await {
+        Ok(text) if text.trim().is_empty() => Err(Error::new(format!("{}: it is empty", context()))),
+        Ok(text) => Ok(text.trim() == session.generation),
+        // It was created here, and never restored.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(session.generation.is_empty()),
+        Err(error) => Err(error).context(context),
     }
-    let text = tokio::fs::read_to_string(generation_file(data_dir, session.id)).await;
-    // Without a file, it was created here.
-    let generation: u64 = text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    generation < session.generation
 }
 
 /// Writes the generation of the files of a session on this machine, atomically.
 ///
 /// # Errors
 /// Fails if the file cannot be written.
-pub async fn write_generation(data_dir: &Path, id: Uuid, generation: u64) -> io::Result<()> {
+pub async fn write_generation(data_dir: &Path, id: Uuid, generation: &str) -> Result<()> {
     let file = generation_file(data_dir, id);
+    let context = || format!("cannot write {}", file.display());
+    let (file, generation) = (file.clone(), generation.to_owned());
+    spawn_blocking(move || write_durably(&file, &generation)).await.context(context)?.context(context)
+}
+
+/// Replaces a file by one with mode 0600, so that it has its former or its new content after a crash of the machine.
+fn write_durably(file: &Path, content: &str) -> io::Result<()> {
     let new = file.with_extension("generation.new");
-    if let Some(directory) = file.parent() {
-        tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).await?;
-    }
-    tokio::fs::write(&new, generation.to_string()).await?;
-    tokio::fs::rename(&new, &file).await
+    let directory = file.parent().ok_or(io::ErrorKind::NotFound)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mut written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    written.write_all(content.as_bytes())?;
+    written.sync_all()?;
+    fs::rename(&new, file)?;
+    File::open(directory)?.sync_all()
 }
 
 /// Removes what tells the generation of a session that was deleted.

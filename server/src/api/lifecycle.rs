@@ -214,14 +214,9 @@ pub(super) async fn resume_session(
     }
     // Without one, the sandbox runs, or has exited a moment ago.
     let slot = slot.unwrap_or_else(|| app.running.capacity().acquire_for_running(&session.tenant_id));
-    let restored = match state {
-        Some(_) => None,
+    let record = match state {
+        Some(_) => app.program.resume(id).await.map_err(failed)?,
         None => restore(app, session).await?,
-    };
-    let is_restored = restored.is_some();
-    let record = match restored {
-        Some(record) => record,
-        None => app.program.resume(id).await.map_err(failed)?,
     };
     app.store.set_running(id, &record.sandbox, Status::Active).await?;
     // The recorder of the same sandbox is still running.
@@ -235,24 +230,26 @@ pub(super) async fn resume_session(
     if app.running.attach(session, &record, slot).is_none() {
         return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
     }
-    let (counter, source) = match is_restored {
-        true => (&app.resumes.restored, "cloud"),
-        false => (&app.resumes.cold, "local"),
+    let (counter, source) = match state {
+        Some(_) => (&app.resumes.cold, "local"),
+        None => (&app.resumes.restored, "cloud"),
     };
     counter.fetch_add(1, Ordering::Relaxed);
     let resumed = json!({ "action": "resumed", "path": "cold", "source": source });
     record_lifecycle_event(app, session, &resumed).await
 }
 
-/// Starts a session that is not on this machine from its copy in the snapshot store; `None` if it has none.
-async fn restore(app: &App, session: &Session) -> Result<Option<SessionRecord>, ApiError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        ApiError::internal(format!("Failed to resume session: it is in the snapshot store: {error}"))
+/// Starts a session that is not on this machine from its copy in the snapshot store.
+async fn restore(app: &App, session: &Session) -> Result<SessionRecord, ApiError> {
+    let failed = |cause: &dyn std::fmt::Display| {
+        ApiError::internal(format!("Failed to resume session: it is not on this machine: {cause}"))
     };
-    match &app.persisted {
-        Some(persisted) => persisted.restore(session).await.map_err(|error| failed(&error)),
-        None if session.copy.is_some() => Err(failed(&"set --snapshot-url")),
-        None => Ok(None),
+    match (&app.persisted, &session.copy) {
+        (_, None) => Err(failed(&"no copy of it is in a snapshot store")),
+        (None, Some(_)) => Err(failed(&"its copy is in a snapshot store: set --snapshot-url")),
+        (Some(persisted), Some(copy)) => {
+            persisted.restore(session, copy).await.map_err(|error| failed(&error))
+        }
     }
 }
 

@@ -417,9 +417,12 @@ pub(super) async fn find_session_here(app: &App, caller: &Caller, id: Uuid) -> R
     }
     match app.running.find_session(&session).await {
         Ok(Some(_)) => Ok(session),
-        Ok(None) => Err(ApiError::not_found(
-            "No workspace available for this session: it is in the snapshot store; resume the session first",
-        )),
+        Ok(None) => Err(ApiError::not_found(match session.status {
+            Status::Ended => "No workspace available for this session: it has ended on another machine",
+            _ => {
+                "No workspace available for this session: it is in the snapshot store; resume the session first"
+            }
+        })),
         Err(error) => Err(ApiError::internal(format!("Cannot find the session: {error}"))),
     }
 }

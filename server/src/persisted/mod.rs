@@ -15,8 +15,9 @@
 //! ```
 //!
 //! Both servers use the same database, one after the other. The row of a session has its copy, with the hash of each
-//! object, and its generation, which each restore increases. The files of a session on a machine have a generation too: if
-//! it is lower than that of the row, the session has been resumed elsewhere since, and the files are not used.
+//! object, and its generation, which each restore replaces. The files of a session on a machine have a generation too: if
+//! it is not that of the row, the session has been resumed elsewhere since, or the restore was not completed, and the
+//! files are not used.
 
 mod agents;
 mod change_queue;

@@ -15,16 +15,19 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use tracing::info;
+use uuid::Uuid;
 
 impl Persisted {
-    /// Starts a session from its copy; `None` if it has none. The caller holds the lock of the session. Files of an earlier
+    /// Starts a session from its copy. The caller holds the lock of the session. Files of another
     /// generation on this machine are removed when the copy has been downloaded.
+    ///
+    /// The row gets the new generation last. Until then the files here are not those of the session: a server that is
+    /// killed restores it again, and a failure leaves the files of another machine in use.
     ///
     /// # Errors
     /// Fails if an object is missing or was changed, if the key of the server is another one than that of the copy, if
     /// another server has restored the session meanwhile, or if the sandbox cannot be started.
-    pub async fn restore(&self, session: &Session) -> Result<Option<SessionRecord>> {
-        let Some(copy) = &session.copy else { return Ok(None) };
+    pub async fn restore(&self, session: &Session, copy: &str) -> Result<SessionRecord> {
         let copy: SessionCopy =
             serde_json::from_str(copy).context(|| "cannot read the copy of the session")?;
         let agent = self.store.agent(&session.tenant_id, &session.agent_name).await?;
@@ -35,24 +38,33 @@ impl Persisted {
         self.download(&copy, needs_folder, &staging).await?;
         let next = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
 
-        if self.program.find_session(session.id).await?.is_some() {
-            self.program.end(session.id, true).await?;
-        }
-        remove_session_directory(&self.data_dir, session.id).await;
-        // The file before the row: a server that is killed in between has files of a later generation, which are its own.
-        let written = write_generation(&self.data_dir, session.id, session.generation + 1).await;
-        written.context(|| "cannot write the generation of the session")?;
-        if !self.store.begin_generation(session.id, session.generation).await? {
-            return Err(Error::new("another server has changed it"));
-        }
+        let generation = Uuid::new_v4().to_string();
+        write_generation(&self.data_dir, session.id, &generation).await?;
+        self.remove_files(session.id).await?;
         let folder = needs_folder.then(|| staging.file("folder.tar.gz"));
         let files = write_files(session_directory(&self.data_dir, session.id), folder, agent, policy).await?;
         let (snapshot, events) = (staging.file("snapshot"), staging.file("events"));
         let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, next)) };
         let policy = files.policy.as_deref();
         let record = self.program.create(session.id, &files.folder, policy, Some(origin)).await?;
+        match self.store.replace_generation(session.id, &session.generation, &generation).await {
+            Ok(true) => {}
+            unchanged => {
+                self.remove_files(session.id).await?;
+                return Err(unchanged.err().unwrap_or_else(|| Error::new("another server has changed it")));
+            }
+        }
         info!("session {}: restored from the snapshot store", session.id);
-        Ok(Some(record))
+        Ok(record)
+    }
+
+    /// Ends the session in saggar, and removes all files of it on this machine.
+    async fn remove_files(&self, id: Uuid) -> Result<()> {
+        if self.program.find_session(id).await?.is_some() {
+            self.program.end(id, true).await?;
+        }
+        remove_session_directory(&self.data_dir, id).await;
+        Ok(())
     }
 
     async fn decrypt_policy(&self, session: &Session, copy: &SessionCopy) -> Result<Option<String>> {

@@ -7,7 +7,7 @@ use super::copy::{SessionCopy, StoredObject};
 use super::folder_archive::{compress_lines, pack_folder};
 use super::staging::Staging;
 use crate::error::{Context, Error, Result};
-use crate::session_directory::{is_stale, session_directory};
+use crate::session_directory::{is_here, session_directory};
 use crate::store::Session;
 use object_store::path::Path as Key;
 use ring::digest::{Context as Hasher, SHA256};
@@ -91,10 +91,19 @@ impl Persisted {
         {
             return Ok(CopyOutcome::Unchanged);
         }
-        let generation = files.session.generation;
+        if let Some(previous) = &files.previous
+            && previous.last_event > last_event
+        {
+            warn!(
+                "session {id}: its copy ends with event {}, and the session here with event {last_event}: the copy stays",
+                previous.last_event
+            );
+            return Ok(CopyOutcome::NotHere);
+        }
+        let generation = files.session.generation.clone();
         let copy = self.upload_files(files, last_event).await?;
         let text = serde_json::to_string(&copy).context(|| "cannot encode the copy")?;
-        if self.store.set_copy(id, generation, &text).await? {
+        if self.store.set_copy(id, &generation, &text).await? {
             if let Err(error) = self.objects.delete_except(&prefix, &copy.keys()).await {
                 // The next copy deletes them too.
                 debug!("session {id}: {error}");
@@ -109,7 +118,13 @@ impl Persisted {
     async fn collect(&self, tenant: &str, id: Uuid) -> Result<Option<CopiedFiles>> {
         let _session_lock = self.running.lock_session(id).await;
         let Some(session) = self.store.session(tenant, id).await? else { return Ok(None) };
-        if is_stale(&self.data_dir, &session).await || self.program.find_session(id).await?.is_none() {
+        if !is_here(&self.data_dir, &session).await? {
+            if self.running.get(id).is_some() {
+                self.running.end_obsolete(id).await;
+            }
+            return Ok(None);
+        }
+        if self.program.find_session(id).await?.is_none() {
             return Ok(None);
         }
         let previous: Option<SessionCopy> =

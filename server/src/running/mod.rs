@@ -11,7 +11,7 @@ use crate::keyed_locks::KeyedLocks;
 use crate::mutex::lock;
 use crate::persisted::ChangeQueue;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
-use crate::session_directory::{is_stale, remove_session_directory};
+use crate::session_directory::{is_here, remove_session_directory};
 use crate::store::{Session, Status, Store};
 use crate::traces::TurnSpans;
 use std::collections::HashMap;
@@ -226,13 +226,16 @@ impl RunningSessions {
             records.into_iter().map(|record| (record.id.clone(), record)).collect();
         for session in sessions {
             let mut record = records.remove(&session.id.to_string());
-            if is_stale(&self.data_dir, &session).await
-                && let Some(stale) = record.take()
-                && stale.is_served()
-            {
-                warn!("session {} was resumed on another machine: its sandbox here is ended", session.id);
-                if let Err(error) = self.program.end(session.id, false).await {
-                    warn!("session {}: cannot end its former sandbox: {error}", session.id);
+            match is_here(&self.data_dir, &session).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    if record.take().is_some_and(|obsolete| obsolete.is_served()) {
+                        self.end_obsolete(session.id).await;
+                    }
+                }
+                Err(error) => {
+                    warn!("cannot reattach to session {}: {error}", session.id);
+                    continue;
                 }
             }
             if let Some(record) = &record
@@ -263,6 +266,15 @@ impl RunningSessions {
         Ok(())
     }
 
+    /// Ends the sandbox of a session that has been resumed on another machine, or whose restore was not completed. The
+    /// next restore removes its files.
+    pub async fn end_obsolete(&self, id: Uuid) {
+        warn!("session {id} was resumed on another machine: its sandbox here is ended");
+        if let Err(error) = self.program.end(id, false).await {
+            warn!("session {id}: cannot end its former sandbox: {error}");
+        }
+    }
+
     /// Starts the recorder of a session. Returns `None` if the record has no sockets: then no sandbox is running.
     pub fn attach(
         &self,
@@ -277,8 +289,11 @@ impl RunningSessions {
         Some(session)
     }
 
-    /// Records the stored events of a session without a running sandbox.
+    /// Records the stored events of a session without a running sandbox. Those of another generation are not its events.
     pub async fn record_stored(&self, session: &Session) {
+        if !matches!(is_here(&self.data_dir, session).await, Ok(true)) {
+            return;
+        }
         let session = RunningSession::new(session, &session.sandbox_id, Default::default(), None);
         recorder::record_stored(self, &session).await;
     }
@@ -324,18 +339,18 @@ impl RunningSessions {
         Ok(self.attach(session, &record, self.capacity.acquire_for_running(&session.tenant_id)))
     }
 
-    /// Returns the record of a session in saggar; `None` if there is none, or if the session has been resumed on another
-    /// machine since.
+    /// Returns the record of a session in saggar; `None` if there is none, or if it is not that of the row
+    /// ([`is_here`]).
     ///
     /// # Errors
-    /// Fails if saggar cannot list its sessions.
+    /// Fails if saggar cannot list its sessions, or if the generation of the files is unknown.
     pub async fn find_session(
         &self,
         session: &Session,
     ) -> std::result::Result<Option<SessionRecord>, CommandError> {
-        match is_stale(&self.data_dir, session).await {
-            true => Ok(None),
-            false => self.program.find_session(session.id).await,
+        match is_here(&self.data_dir, session).await? {
+            true => self.program.find_session(session.id).await,
+            false => Ok(None),
         }
     }
 

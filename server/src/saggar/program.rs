@@ -1,6 +1,7 @@
 //! The program `saggar`: each method runs `saggar session …` or another command as a process (saggar-session(1)).
 
 use super::EventReader;
+use crate::error::Error;
 use crate::settings::Settings;
 use crate::traces::ProcessSpan;
 use serde::{Deserialize, Deserializer};
@@ -39,6 +40,12 @@ impl fmt::Display for CommandError {
 }
 
 impl std::error::Error for CommandError {}
+
+impl From<Error> for CommandError {
+    fn from(error: Error) -> Self {
+        CommandError(error.to_string())
+    }
+}
 
 /// The state of a session in saggar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -5,25 +5,26 @@ use crate::error::Result;
 use uuid::Uuid;
 
 impl Store {
-    /// Stores the copy of a session, a JSON object. Returns false if the session has been deleted, or if another server
-    /// has restored it since `generation`.
-    ///
-    /// # Errors
-    /// Fails if the database cannot be read or written.
-    pub async fn set_copy(&self, id: Uuid, generation: u64, copy: &str) -> Result<bool> {
-        let statement = "UPDATE sessions SET copy = $3 WHERE id = $1 AND generation = $2";
-        let query = sqlx::query(statement).bind(id.to_string()).bind(stored(generation)).bind(copy);
-        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
-    }
-
-    /// Begins the next generation of a session. Returns false if the session has been deleted, or if its generation is
+    /// Stores the copy of a session, a JSON object. Returns false if the session has been deleted, or if its generation is
     /// another one.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
-    pub async fn begin_generation(&self, id: Uuid, current: u64) -> Result<bool> {
-        let statement = "UPDATE sessions SET generation = generation + 1 WHERE id = $1 AND generation = $2";
-        let query = sqlx::query(statement).bind(id.to_string()).bind(stored(current));
+    pub async fn set_copy(&self, id: Uuid, generation: &str, copy: &str) -> Result<bool> {
+        let statement = "UPDATE sessions SET copy = $3 WHERE id = $1 AND generation = $2";
+        let query = sqlx::query(statement).bind(id.to_string()).bind(generation).bind(copy);
+        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+    }
+
+    /// Replaces the generation of a session, after its sandbox was started from its copy. Returns false if the session has
+    /// been deleted or has ended, or if its generation is not `current`.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn replace_generation(&self, id: Uuid, current: &str, new: &str) -> Result<bool> {
+        let statement = "UPDATE sessions SET generation = $3 \
+             WHERE id = $1 AND generation = $2 AND status <> 'ended'";
+        let query = sqlx::query(statement).bind(id.to_string()).bind(current).bind(new);
         Ok(query.execute(&self.pool).await?.rows_affected() > 0)
     }
 
@@ -57,10 +58,6 @@ impl Store {
     }
 }
 
-fn stored(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::NewSession;
@@ -73,13 +70,13 @@ mod tests {
             let id = Uuid::new_v4();
             let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
             let session = store.insert_session(&new).await.unwrap();
-            assert_eq!((session.generation, session.copy), (0, None));
-            assert!(store.set_copy(id, 0, "{}").await.unwrap());
-            assert!(store.begin_generation(id, 0).await.unwrap());
-            assert!(!store.begin_generation(id, 0).await.unwrap());
-            assert!(!store.set_copy(id, 0, "{\"old\":1}").await.unwrap());
+            assert_eq!((session.generation.as_str(), session.copy), ("", None));
+            assert!(store.set_copy(id, "", "{}").await.unwrap());
+            assert!(store.replace_generation(id, "", "one").await.unwrap());
+            assert!(!store.replace_generation(id, "", "two").await.unwrap());
+            assert!(!store.set_copy(id, "", "{\"old\":1}").await.unwrap());
             let session = store.session("t", id).await.unwrap().unwrap();
-            assert_eq!((session.generation, session.copy.as_deref()), (1, Some("{}")));
+            assert_eq!((session.generation.as_str(), session.copy.as_deref()), ("one", Some("{}")));
             assert_eq!(store.last_message(id).await.unwrap(), 0);
             store.insert_user_message("t", id, "{}").await.unwrap();
             assert_eq!(store.last_message(id).await.unwrap(), 1);

@@ -77,8 +77,8 @@ pub struct Session {
     pub is_evicted: bool,
     /// The number of the last bridge event in the database.
     pub recorded: u64,
-    /// How often it was restored from its copy in the snapshot store.
-    pub generation: u64,
+    /// A random text, new for each restore from its copy in the snapshot store; empty before the first one.
+    pub generation: String,
     /// Its copy in the snapshot store: a JSON object ([`SessionCopy`](crate::persisted::SessionCopy)).
     pub copy: Option<String>,
     /// Creation time, as a timestamp of [`clock`].
@@ -99,7 +99,7 @@ struct SessionRow {
     config: String,
     evicted: i64,
     recorded: i64,
-    generation: i64,
+    generation: String,
     copy: Option<String>,
     created_at: String,
     last_active_at: String,
@@ -120,7 +120,7 @@ impl TryFrom<SessionRow> for Session {
             config: row.config,
             is_evicted: row.evicted != 0,
             recorded: u64::try_from(row.recorded).unwrap_or_default(),
-            generation: u64::try_from(row.generation).unwrap_or_default(),
+            generation: row.generation,
             copy: row.copy,
             created_at: row.created_at,
             last_active_at: row.last_active_at,
