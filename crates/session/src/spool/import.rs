@@ -72,7 +72,8 @@ pub fn import_events(directory: &Path, bounds: SpoolBounds, file: &Path, next: u
         .map_err(|error| Error::new(Code::Invalid, format!("cannot import {}: {error}", file.display())))?;
     let path = spool_directory(directory);
     let spool = delegated_directory::open_delegated(&path)?;
-    let failed = |error: io::Error| Error::system(format_args!("import events into {}", path.display()), error);
+    let failed =
+        |error: io::Error| Error::system(format_args!("import events into {}", path.display()), error);
     // Read before the worker is confined, which cannot read it.
     state::process::boot_id();
     let confinement = Confinement {
