@@ -28,7 +28,8 @@ pub fn deployed_folder(data_dir: &Path, tenant: &str, name: &str) -> PathBuf {
     agents_directory(data_dir, tenant).join(name)
 }
 
-fn agents_directory(data_dir: &Path, tenant: &str) -> PathBuf {
+/// Returns the directory of the folders to which the files of agents are deployed.
+pub fn agents_directory(data_dir: &Path, tenant: &str) -> PathBuf {
     match tenant {
         DEFAULT_TENANT => data_dir.join("agents"),
         tenant => data_dir.join("tenants").join(tenant).join("agents"),

@@ -1,11 +1,11 @@
 //! The directory of a session: `sessions/ID` in the data directory. It has the variables of the session, which can be
 //! secrets, and its own copy of the agent folder.
 
+use crate::durable_file::replace;
 use crate::error::{Context, Error, Result};
 use crate::store::Session;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use tracing::warn;
@@ -41,19 +41,7 @@ pub async fn write_generation(data_dir: &Path, id: Uuid, generation: &str) -> Re
     let file = generation_file(data_dir, id);
     let context = || format!("cannot write {}", file.display());
     let (file, generation) = (file.clone(), generation.to_owned());
-    spawn_blocking(move || write_durably(&file, &generation)).await.context(context)?.context(context)
-}
-
-/// Replaces a file by one with mode 0600, so that it has its former or its new content after a crash of the machine.
-fn write_durably(file: &Path, content: &str) -> io::Result<()> {
-    let new = file.with_extension("generation.new");
-    let directory = file.parent().ok_or(io::ErrorKind::NotFound)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let mut written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    written.write_all(content.as_bytes())?;
-    written.sync_all()?;
-    fs::rename(&new, file)?;
-    File::open(directory)?.sync_all()
+    spawn_blocking(move || replace(&file, &generation)).await.context(context)?.context(context)
 }
 
 /// Removes what tells the generation of a session that was deleted.

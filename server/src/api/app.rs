@@ -95,7 +95,9 @@ impl App {
             request_limiter: RequestLimiter::new(settings.request_limits),
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
-            agent_locks: KeyedLocks::default(),
+            agent_locks: persisted
+                .as_ref()
+                .map_or_else(KeyedLocks::default, |open| open.agent_locks().clone()),
             persisted,
             sandbox_limits: settings.sandbox_limits,
             warm_pool: Arc::default(),

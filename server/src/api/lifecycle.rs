@@ -1,6 +1,7 @@
 //! Lifecycle of a session: pause, resume, stop and end. Each change completes even if the client disconnects.
 
 use super::App;
+use super::agent_lock::restore_error;
 use super::attachments;
 use super::auth::Caller;
 use super::error::ApiError;
@@ -248,7 +249,8 @@ async fn restore(app: &App, session: &Session) -> Result<SessionRecord, ApiError
         (_, None) => Err(failed(&"no copy of it is in a snapshot store")),
         (None, Some(_)) => Err(failed(&"its copy is in a snapshot store: set --snapshot-url")),
         (Some(persisted), Some(copy)) => {
-            persisted.restore(session, copy).await.map_err(|error| failed(&error))
+            let what = "Failed to resume session: it is not on this machine";
+            persisted.restore(session, copy).await.map_err(|error| restore_error(what, error))
         }
     }
 }
@@ -338,8 +340,7 @@ pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), A
 pub(super) async fn discard_session(app: &App, session: &Session) -> Result<(), ApiError> {
     remove_session(app, session).await?;
     app.store.delete_session(session.id).await?;
-    // Without a row, its copy is deleted.
-    app.running.changes().add_session(&session.tenant_id, session.id);
+    app.running.changes().add_removals();
     Ok(())
 }
 

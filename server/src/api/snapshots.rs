@@ -195,8 +195,7 @@ pub(super) async fn fork(
 async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     let parent = find_session(app, caller, id).await?;
     let slot = acquire_slot(app, &caller.tenant, "fork").await?;
-    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), parent.agent_name.clone())).await;
-    let agent = agent_to_start(app, caller, &parent.agent_name).await?;
+    let used = agent_to_start(app, caller, &parent.agent_name).await?;
     // What the agent said before the snapshot is among the messages of the fork.
     let snapshot = {
         let _session_lock = app.running.lock_session(id).await;
@@ -207,7 +206,7 @@ async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, A
     };
     let child = Uuid::new_v4();
     let _session_lock = app.running.lock_session(child).await;
-    let started = start_fork(app, &parent, child, &agent, &snapshot, slot).await;
+    let started = start_fork(app, &parent, child, &used.agent, &snapshot, slot).await;
     // It was taken for the fork alone.
     if let Err(error) = app.program.remove_snapshot(id, &snapshot.name).await {
         tracing::warn!("cannot remove a snapshot of session {id}: {error}");

@@ -3,8 +3,8 @@
 use super::Persisted;
 use super::copy::SessionCopy;
 use super::folder_archive::{decompress, unpack_folder};
+use super::restore_error::RestoreError;
 use super::staging::Staging;
-use crate::agent_folder::is_agent_folder;
 use crate::error::{Context, Error, Result};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_directory::{remove_session_directory, session_directory, write_generation};
@@ -12,7 +12,7 @@ use crate::store::{Agent, Session};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tokio::task::spawn_blocking;
 use tracing::info;
 use uuid::Uuid;
@@ -27,34 +27,41 @@ impl Persisted {
     /// # Errors
     /// Fails if an object is missing or was changed, if the key of the server is another one than that of the copy, if
     /// another server has restored the session meanwhile, or if the sandbox cannot be started.
-    pub async fn restore(&self, session: &Session, copy: &str) -> Result<SessionRecord> {
+    pub async fn restore(
+        &self,
+        session: &Session,
+        copy: &str,
+    ) -> std::result::Result<SessionRecord, RestoreError> {
         let copy: SessionCopy =
             serde_json::from_str(copy).context(|| "cannot read the copy of the session")?;
         let agent = self.store.agent(&session.tenant_id, &session.agent_name).await?;
         let agent = agent.ok_or_else(|| Error::new("its agent was deleted"))?;
+        let id = session.id;
         let staging = Staging::create(&self.data_dir)?;
         let policy = self.decrypt_policy(session, &copy).await?;
-        let needs_folder = copy.has_own_folder || !is_agent_folder(Path::new(&agent.path));
-        self.download(&copy, needs_folder, &staging).await?;
+        let needs_folder = copy.has_own_folder || !self.has_agent_folder(&agent).await?;
+        let downloaded = self.download(&copy, needs_folder, &staging).await;
+        downloaded.map_err(|error| RestoreError::of_store(format_args!("session {id}"), &error))?;
         let next = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
 
         let generation = Uuid::new_v4().to_string();
-        write_generation(&self.data_dir, session.id, &generation).await?;
-        self.remove_files(session.id).await?;
+        write_generation(&self.data_dir, id, &generation).await?;
+        self.remove_files(id).await?;
         let folder = needs_folder.then(|| staging.file("folder.tar.gz"));
-        let files = write_files(session_directory(&self.data_dir, session.id), folder, agent, policy).await?;
+        let files = write_files(session_directory(&self.data_dir, id), folder, agent, policy).await?;
         let (snapshot, events) = (staging.file("snapshot"), staging.file("events"));
         let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, next)) };
         let policy = files.policy.as_deref();
-        let record = self.program.create(session.id, &files.folder, policy, Some(origin)).await?;
-        match self.store.replace_generation(session.id, &session.generation, &generation).await {
+        let record = self.program.create(id, &files.folder, policy, Some(origin)).await?;
+        match self.store.replace_generation(id, &session.generation, &generation).await {
             Ok(true) => {}
             unchanged => {
-                self.remove_files(session.id).await?;
-                return Err(unchanged.err().unwrap_or_else(|| Error::new("another server has changed it")));
+                self.remove_files(id).await?;
+                let error = unchanged.err().unwrap_or_else(|| Error::new("another server has changed it"));
+                return Err(error.into());
             }
         }
-        info!("session {}: restored from the snapshot store", session.id);
+        info!("session {}: restored from the snapshot store", id);
         Ok(record)
     }
 
