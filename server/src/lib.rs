@@ -16,6 +16,8 @@
 //! open_files    the limit on open files
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
+//! agent_base    the copies that the deployed folders are based on
+//! durable_file  small files that survive a crash of the machine
 //! agent_files   files in an agent folder
 //! allowed_hosts  hosts that clients have allowed for sessions
 //! cipher        encryption of credentials in the database
@@ -28,6 +30,7 @@
 //! api           the routes, and the files of the web page, which are in server/page
 //! ```
 
+pub mod agent_base;
 pub mod agent_files;
 pub mod agent_folder;
 pub mod allowed_hosts;
@@ -39,6 +42,7 @@ pub mod cipher;
 pub mod clock;
 pub mod data_lock;
 pub mod digest;
+pub mod durable_file;
 pub mod error;
 pub mod hangup;
 pub mod http_server;
@@ -117,7 +121,10 @@ pub async fn serve(settings: Settings) -> Result<()> {
     };
     let persisted = settings.snapshot_url.as_ref().map(open).transpose()?;
     running.reattach().await?;
-    let copy_workers = persisted.as_ref().map(Persisted::start);
+    let copy_workers = match &persisted {
+        Some(persisted) => Some(persisted.start().await?),
+        None => None,
+    };
     let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running, persisted));
 
     if let Some(persisted) = app.persisted.clone() {

@@ -214,6 +214,7 @@ pub(super) async fn upload(
         let (bundle, mut skipped) = checked.map_err(|error| invalid(&error.to_string()))?;
         let (sender, mut files) = mpsc::channel(1);
         let reader = spawn_blocking(move || send_files(&bundle, &LIMITS, &sender));
+        app.running.mark_changed(&caller.tenant, id).await?;
         let mut count = 0;
         while let Some((path, content)) = files.recv().await {
             match app.program.write_file(id, &path, &content).await {
@@ -222,7 +223,7 @@ pub(super) async fn upload(
             }
         }
         let read = reader.await.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
-        app.running.changes().add_session(&caller.tenant, id);
+        app.running.mark_changed(&caller.tenant, id).await?;
         read.map_err(|error| invalid(&error.to_string()))?;
         let is_running = app.running.get(id).is_some();
         let message =

@@ -130,7 +130,7 @@ async fn settle(
             let text = "The sandbox is running: stop the session first";
             return Err(ApiError::with_status(StatusCode::CONFLICT, text));
         }
-        app.running.changes().add_session(&session.tenant_id, id);
+        app.running.mark_changed(&session.tenant_id, id).await?;
         app.program.settle_changes(id, settlement, &body.paths).await.map_err(|error| {
             let text = error.to_string();
             ApiError::with_status(StatusCode::CONFLICT, text)

@@ -171,6 +171,7 @@ pub(super) async fn write(
     let session = find_session_here(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let written = tasks.run(async move {
+        app.running.mark_changed(&session.tenant_id, session.id).await?;
         let target = body.target_path.unwrap_or_default();
         let (mut results, mut total) = (Vec::new(), 0);
         for file in body.files {
@@ -184,10 +185,10 @@ pub(super) async fn write(
                 Err(text) => WriteResult { path, written: false, size: None, error: Some(text) },
             });
         }
-        app.running.changes().add_session(&session.tenant_id, session.id);
-        results
+        app.running.mark_changed(&session.tenant_id, session.id).await?;
+        Ok::<_, ApiError>(results)
     });
-    let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))?;
+    let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))??;
     Ok(Json(WriteResults { files: results }))
 }
 
@@ -243,8 +244,9 @@ pub(super) async fn delete(
 ) -> Result<Json<DeletedSessionFile>, ApiError> {
     let session = find_session_here(&app, &caller, id).await?;
     let path = normal_path(&path)?;
+    app.running.mark_changed(&session.tenant_id, session.id).await?;
     app.program.remove_file(session.id, &path).await.map_err(|error| file_error(&error))?;
-    app.running.changes().add_session(&session.tenant_id, session.id);
+    app.running.mark_changed(&session.tenant_id, session.id).await?;
     Ok(Json(DeletedSessionFile { path, deleted: true }))
 }
 

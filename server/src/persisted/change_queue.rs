@@ -10,11 +10,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
+/// Time from a change to its copy: further changes are combined with it.
+const COPY_DELAY: Duration = Duration::from_secs(1);
+/// How many times the time of a copy passes before the next copy: a session is frozen for a tenth of its time at most.
+const REST_FACTOR: u32 = 9;
 /// Delay before a failed copy is tried again; it doubles with each failure in a row.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// What is copied.
+/// What is copied, or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CopyTarget {
     /// A session.
@@ -24,6 +28,8 @@ pub enum CopyTarget {
         /// Its id.
         id: Uuid,
     },
+    /// Objects that no copy has any more; they are deleted.
+    Removals,
     /// The folder of an agent.
     Agent {
         /// The tenant that owns it.
@@ -37,6 +43,7 @@ impl fmt::Display for CopyTarget {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CopyTarget::Session { id, .. } => write!(formatter, "session {id}"),
+            CopyTarget::Removals => formatter.write_str("former objects"),
             CopyTarget::Agent { name, .. } => write!(formatter, "agent {name}"),
         }
     }
@@ -59,6 +66,8 @@ struct SharedQueue {
 struct Changes {
     waiting: HashMap<CopyTarget, NextAttempt>,
     copied: HashSet<CopyTarget>,
+    /// When the time after a copy ends in which no further one is made.
+    rests: HashMap<CopyTarget, Instant>,
     is_closed: bool,
 }
 
@@ -74,6 +83,7 @@ pub(super) struct CopyAttempt {
     pub(super) target: CopyTarget,
     /// How many copies have failed since the last one.
     pub(super) failures: u32,
+    begun: Instant,
 }
 
 /// What a worker does next.
@@ -101,12 +111,22 @@ impl ChangeQueue {
         self.add(CopyTarget::Agent { tenant: tenant.to_owned(), name: name.to_owned() });
     }
 
+    /// Adds the deletion of objects.
+    pub fn add_removals(&self) {
+        self.add(CopyTarget::Removals);
+    }
+
     fn add(&self, target: CopyTarget) {
         if !self.shared.is_enabled {
             return;
         }
-        let new = || NextAttempt { due: Instant::now(), failures: 0 };
-        lock(&self.shared.changes).waiting.entry(target).or_insert_with(new);
+        let now = Instant::now();
+        let mut changes = lock(&self.shared.changes);
+        changes.rests.retain(|_, end| *end > now);
+        let due = changes.rests.get(&target).map_or(now, |end| *end).max(now + COPY_DELAY);
+        let new = || NextAttempt { due, failures: 0 };
+        changes.waiting.entry(target).or_insert_with(new);
+        drop(changes);
         self.shared.changed.notify_one();
     }
 
@@ -120,6 +140,11 @@ impl ChangeQueue {
     /// Whether nothing waits or is being copied.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether the server exits.
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.shared.changes).is_closed
     }
 
     /// Lets the workers exit after they have tried once more to copy all that waits.
@@ -154,7 +179,7 @@ impl ChangeQueue {
 
     fn next(&self) -> WorkerStep {
         let mut changes = lock(&self.shared.changes);
-        let Changes { waiting, copied, is_closed } = &mut *changes;
+        let Changes { waiting, copied, is_closed, .. } = &mut *changes;
         let free = waiting.iter().filter(|(target, _)| !copied.contains(target));
         let first = free.min_by_key(|(_, attempt)| attempt.due);
         let Some((target, due)) = first.map(|(target, attempt)| (target.clone(), attempt.due)) else {
@@ -165,12 +190,19 @@ impl ChangeQueue {
         }
         let failures = waiting.remove(&target).map_or(0, |attempt| attempt.failures);
         copied.insert(target.clone());
-        WorkerStep::Copy(CopyAttempt { target, failures })
+        WorkerStep::Copy(CopyAttempt { target, failures, begun: Instant::now() })
     }
 
-    /// Ends a copy.
+    /// Ends a copy. The next one waits in proportion to its time.
     pub(super) fn finish(&self, attempt: &CopyAttempt) {
-        lock(&self.shared.changes).copied.remove(&attempt.target);
+        let mut changes = lock(&self.shared.changes);
+        changes.copied.remove(&attempt.target);
+        let end = Instant::now() + attempt.begun.elapsed() * REST_FACTOR;
+        if let Some(next) = changes.waiting.get_mut(&attempt.target) {
+            next.due = next.due.max(end);
+        }
+        changes.rests.insert(attempt.target.clone(), end);
+        drop(changes);
         self.shared.changed.notify_one();
     }
 

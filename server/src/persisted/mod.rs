@@ -9,8 +9,10 @@
 //! change_queue    the sessions and agents to copy
 //! upload          copies of sessions
 //! restore         sessions from copies
+//! restore_error   why a session or an agent was not restored
 //! agents          copies of agent folders
 //! folder_archive  folders and events as compressed files
+//! removals        uploads, and the deletion of objects that no copy has
 //! staging         temporary files
 //! ```
 //!
@@ -25,17 +27,21 @@ mod copy;
 mod folder_archive;
 mod http_client;
 mod objects;
+mod removals;
 mod restore;
+mod restore_error;
 mod staging;
 mod upload;
 mod url;
 
 pub use change_queue::{ChangeQueue, CopyTarget};
 pub use copy::{Sealed, SessionCopy, StoredObject};
+pub use restore_error::RestoreError;
 pub use url::SnapshotUrl;
 
 use crate::cipher::CredentialCipher;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::keyed_locks::KeyedLocks;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::store::Store;
@@ -64,6 +70,7 @@ pub struct Persisted {
     data_dir: PathBuf,
     changes: ChangeQueue,
     counts: Arc<CopyCounts>,
+    agent_locks: KeyedLocks<(String, String)>,
 }
 
 /// Numbers of copies since the server started.
@@ -98,7 +105,22 @@ impl Persisted {
         staging::remove_remains(&data_dir);
         let objects = Objects::open(url)?;
         let changes = running.changes().clone();
-        Ok(Persisted { objects, store, program, running, cipher, data_dir, changes, counts: Arc::default() })
+        Ok(Persisted {
+            objects,
+            store,
+            program,
+            running,
+            cipher,
+            data_dir,
+            changes,
+            counts: Arc::default(),
+            agent_locks: KeyedLocks::default(),
+        })
+    }
+
+    /// The locks of agents, by tenant and name.
+    pub fn agent_locks(&self) -> &KeyedLocks<(String, String)> {
+        &self.agent_locks
     }
 
     /// Numbers of copies.
@@ -111,13 +133,26 @@ impl Persisted {
         self.changes.len()
     }
 
-    /// Starts to copy sessions as they change.
-    pub fn start(&self) -> CopyWorkers {
+    /// Starts to copy sessions and agents as they change, and those that have changed since their copies, as before the kill
+    /// of an earlier server.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn start(&self) -> Result<CopyWorkers> {
+        self.store.abandon_all_uploads().await?;
+        self.changes.add_removals();
+        for (tenant, id) in self.store.sessions_to_copy().await? {
+            let id = id.parse().map_err(|_| Error::new(format!("invalid session id {id:?}")))?;
+            self.changes.add_session(&tenant, id);
+        }
+        for (tenant, name) in self.store.agents_to_copy().await? {
+            self.changes.add_agent(&tenant, &name);
+        }
         let mut workers = JoinSet::new();
         for _ in 0..WORKERS {
             workers.spawn(self.clone().work());
         }
-        CopyWorkers { changes: self.changes.clone(), workers }
+        Ok(CopyWorkers { changes: self.changes.clone(), workers })
     }
 }
 

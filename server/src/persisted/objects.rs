@@ -46,7 +46,12 @@ impl Objects {
         let store: Arc<dyn ObjectStore> = match url {
             SnapshotUrl::Directory(directory) => {
                 create_private_directory(directory)?;
-                Arc::new(LocalFileSystem::new_with_prefix(directory).context(context)?.with_fsync(true))
+                Arc::new(
+                    LocalFileSystem::new_with_prefix(directory)
+                        .context(context)?
+                        .with_fsync(true)
+                        .with_automatic_cleanup(true),
+                )
             }
             SnapshotUrl::S3 { bucket, prefix } => {
                 let retry = RetryConfig {
@@ -133,22 +138,14 @@ impl Objects {
         Ok(())
     }
 
-    /// Deletes the objects below a prefix, except for those with these keys.
+    /// Deletes objects. It is not an error if one does not exist.
     ///
     /// # Errors
-    /// Fails if they cannot be listed, or one cannot be deleted.
-    pub(super) async fn delete_except(&self, prefix: &Key, keys: &[&str]) -> Result<()> {
-        let context = || format!("cannot delete objects below {prefix}");
-        let mut listed = self.store.list(Some(prefix));
-        let mut others = Vec::new();
-        while let Some(object) = timeout(READ_TIMEOUT, listed.next()).await.context(context)? {
-            let location = object.context(context)?.location;
-            if !keys.contains(&location.as_ref()) {
-                others.push(location);
-            }
-        }
-        for key in others {
-            match self.store.delete(&key).await {
+    /// Fails if one cannot be deleted.
+    pub(super) async fn delete(&self, keys: &[String]) -> Result<()> {
+        for key in keys {
+            let context = || format!("cannot delete {key}");
+            match self.store.delete(&Key::parse(key).context(context)?).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(error) => return Err(error).context(context),
             }
@@ -207,10 +204,11 @@ mod tests {
                 objects.download(&object, &directory.path().join(number.to_string())).await.unwrap_err();
             assert!(error.to_string().contains("it was changed"), "{error}");
         }
-        objects.delete_except(&Key::from("a b"), &[&object.key]).await.unwrap();
-        assert!(stored.exists());
-        objects.delete_except(&Key::from("a b"), &[]).await.unwrap();
-        assert!(!stored.exists());
+        for _ in 0..2 {
+            objects.delete(std::slice::from_ref(&object.key)).await.unwrap();
+            // With the directories.
+            assert_eq!(fs::read_dir(&store).unwrap().count(), 0);
+        }
         assert!(objects.download(&object, &directory.path().join("last")).await.is_err());
     }
 

@@ -3,22 +3,29 @@
 
 use super::Persisted;
 use super::change_queue::CopyTarget;
-use super::copy::{SessionCopy, StoredObject};
+use super::copy::SessionCopy;
 use super::folder_archive::{compress_lines, pack_folder};
+use super::removals::Upload;
 use super::staging::Staging;
 use crate::error::{Context, Error, Result};
 use crate::session_directory::{is_here, session_directory};
-use crate::store::Session;
+use crate::store::{NewCopy, Session, Status};
 use object_store::path::Path as Key;
 use ring::digest::{Context as Hasher, SHA256};
 use serde::Deserialize;
+use serde_json::json;
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use tokio::task::spawn_blocking;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
+
+/// The ends of the keys of a copy.
+const SNAPSHOT: &str = "snapshot.tar.zst";
+const EVENTS: &str = "events.gz";
+pub(super) const FOLDER: &str = "folder.tar.gz";
 
 /// The result of an attempt to copy a session or an agent.
 pub(super) enum CopyOutcome {
@@ -49,6 +56,7 @@ impl Persisted {
             let copied = match &attempt.target {
                 CopyTarget::Session { tenant, id } => self.copy_session(tenant, *id).await,
                 CopyTarget::Agent { tenant, name } => self.copy_agent(tenant, name).await,
+                CopyTarget::Removals => self.remove_objects().await,
             };
             match copied {
                 Ok(outcome) => {
@@ -76,19 +84,17 @@ impl Persisted {
     }
 
     async fn copy_session(&self, tenant: &str, id: Uuid) -> Result<CopyOutcome> {
-        let prefix = session_prefix(tenant, id);
-        if self.store.session(tenant, id).await?.is_none() {
-            self.objects.delete_except(&prefix, &[]).await?;
-            return Ok(CopyOutcome::NotHere);
-        }
         let Some(files) = self.collect(tenant, id).await? else { return Ok(CopyOutcome::NotHere) };
         let last_event = compress_events(&files.staging).await?;
+        let generation = files.session.generation.clone();
+        let changes = files.session.changes;
         if let Some(previous) = &files.previous
             && files.folder.is_none()
             && (previous.is_idle, previous.last_message) == (files.is_idle, files.last_message)
             && previous.snapshot.sha256 == hash(files.staging.file("snapshot")).await?
             && previous.events.sha256 == hash(files.staging.file("events.gz")).await?
         {
+            self.store.set_copied(id, &generation, changes).await?;
             return Ok(CopyOutcome::Unchanged);
         }
         if let Some(previous) = &files.previous
@@ -100,18 +106,19 @@ impl Persisted {
             );
             return Ok(CopyOutcome::NotHere);
         }
-        let generation = files.session.generation.clone();
-        let copy = self.upload_files(files, last_event).await?;
-        let text = serde_json::to_string(&copy).context(|| "cannot encode the copy")?;
-        if self.store.set_copy(id, &generation, &text).await? {
-            if let Err(error) = self.objects.delete_except(&prefix, &copy.keys()).await {
-                // The next copy deletes them too.
-                debug!("session {id}: {error}");
-            }
-            return Ok(CopyOutcome::Copied);
-        }
-        // It was deleted, and is in the queue again. Or another server has restored it, which uses the former copy.
-        Ok(CopyOutcome::NotHere)
+        let previous = files.previous.clone();
+        let upload = self.begin_upload(session_prefix(tenant, id), &[SNAPSHOT, EVENTS, FOLDER]).await?;
+        let stored = async {
+            let copy = self.upload_files(files, &upload, last_event).await?;
+            let text = serde_json::to_string(&copy).context(|| "cannot encode the copy")?;
+            let former = previous.iter().flat_map(SessionCopy::keys);
+            let replaced: Vec<&str> = former.filter(|key| !copy.keys().contains(key)).collect();
+            let replaced = json!(replaced).to_string();
+            let new = NewCopy { copy: &text, changes, upload: upload.id, replaced: &replaced };
+            self.store.set_copy(id, &generation, &new).await
+        };
+        // If it was not stored, the session was deleted, or another server has restored it and uses the former copy.
+        self.end_upload(&upload, stored.await).await
     }
 
     /// Writes the files of a copy to a staging directory, while no client changes the state of the session.
@@ -127,9 +134,17 @@ impl Persisted {
         if self.program.find_session(id).await?.is_none() {
             return Ok(None);
         }
+        let running = self.running.get(id);
+        if session.status == Status::Active
+            && running.as_ref().is_some_and(|running| running.runs_turn())
+            && !self.changes.is_closed()
+        {
+            // The end of the turn adds it again.
+            return Ok(None);
+        }
         let previous: Option<SessionCopy> =
             session.copy.as_deref().and_then(|copy| serde_json::from_str(copy).ok());
-        let is_idle = self.running.get(id).is_none_or(|running| !running.runs_turn());
+        let is_idle = running.is_none_or(|running| !running.runs_turn());
         let last_message = self.store.last_message(id).await?;
         let staging = Staging::create(&self.data_dir)?;
         self.program.save_snapshot(id, &staging.file("snapshot")).await?;
@@ -181,9 +196,13 @@ impl Persisted {
         }))
     }
 
-    async fn upload_files(&self, files: CopiedFiles, last_event: u64) -> Result<SessionCopy> {
+    async fn upload_files(
+        &self,
+        files: CopiedFiles,
+        upload: &Upload,
+        last_event: u64,
+    ) -> Result<SessionCopy> {
         let CopiedFiles { staging, session, previous, .. } = files;
-        let prefix = session_prefix(&session.tenant_id, session.id);
         let policy = match files.policy {
             Some(policy) => {
                 let (cipher, owner) = (self.cipher.clone(), session.id.to_string());
@@ -193,13 +212,13 @@ impl Persisted {
             None => previous.as_ref().and_then(|copy| copy.policy.clone()),
         };
         let folder = match (files.folder, previous) {
-            (Some(folder), _) => self.upload_file(&prefix, "folder.tar.gz", &folder).await?,
+            (Some(folder), _) => self.upload_file(upload, FOLDER, &folder).await?,
             (None, Some(previous)) => previous.folder,
             (None, None) => return Err(Error::new("the folder of the session is missing")),
         };
         Ok(SessionCopy {
-            snapshot: self.upload_file(&prefix, "snapshot.tar.zst", &staging.file("snapshot")).await?,
-            events: self.upload_file(&prefix, "events.gz", &staging.file("events.gz")).await?,
+            snapshot: self.upload_file(upload, SNAPSHOT, &staging.file("snapshot")).await?,
+            events: self.upload_file(upload, EVENTS, &staging.file("events.gz")).await?,
             folder,
             has_own_folder: files.has_own_folder,
             policy,
@@ -207,11 +226,6 @@ impl Persisted {
             last_message: files.last_message,
             is_idle: files.is_idle,
         })
-    }
-
-    pub(super) async fn upload_file(&self, prefix: &Key, name: &str, file: &Path) -> Result<StoredObject> {
-        let key = prefix.clone().join(format!("{}-{name}", Uuid::new_v4()));
-        self.objects.upload(file, &key).await
     }
 }
 

@@ -372,6 +372,15 @@ impl RunningSessions {
         self.table().values().for_each(|session| session.turn_spans.leave_all());
     }
 
+    /// Counts a change of the files of a session, before and after it: a copy that is due survives a kill of the server.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn mark_changed(&self, tenant: &str, id: Uuid) -> Result<()> {
+        self.changes.add_session(tenant, id);
+        self.store.mark_changed(id).await
+    }
+
     /// Adds the sessions whose turns are running to the changed ones.
     pub fn add_running_turns(&self) {
         for session in self.table().values().filter(|session| session.runs_turn()) {

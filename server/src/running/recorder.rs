@@ -68,6 +68,7 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     if status == Status::Ended {
         remove_session_directory(&sessions.data_dir, session.id).await;
     }
+    sessions.changes.add_session(&session.tenant, session.id);
     session.set_finished();
 }
 
