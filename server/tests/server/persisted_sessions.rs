@@ -12,24 +12,29 @@ use tempfile::TempDir;
 const CREDENTIAL_KEY: (&str, &str) = ("ASH_CREDENTIAL_KEY", "key");
 
 /// A server whose store is a directory.
-struct Scene {
-    server: Server,
-    directory: TempDir,
+pub(crate) struct Scene {
+    pub(crate) server: Server,
+    pub(crate) directory: TempDir,
 }
 
 impl Scene {
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+    pub(crate) fn start() -> Self {
+        Scene::start_with(tempfile::tempdir().unwrap(), &[])
+    }
+
+    /// Starts the server with these further arguments, and the store in this directory.
+    pub(crate) fn start_with(directory: TempDir, arguments: &[&str]) -> Self {
         let url = format!("file://{}", directory.path().join("store").display());
-        let server = Server::start_with(&["--snapshot-url", &url], &[CREDENTIAL_KEY]);
+        let server = Server::start_with(&[&["--snapshot-url", &url], arguments].concat(), &[CREDENTIAL_KEY]);
         Scene { server, directory }
     }
 
     /// The files in the store whose names contain this text.
-    fn objects(&self, name: &str) -> Vec<PathBuf> {
+    pub(crate) fn objects(&self, name: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         find_files(&self.directory.path().join("store"), &mut found);
         found.retain(|file| file.to_str().unwrap().contains(name));
+        found.sort();
         found
     }
 }
@@ -51,32 +56,32 @@ fn start_on(s3: &S3) -> Server {
     Server::start_with(&[], &variables)
 }
 
-fn change(client: &Client, session: &str, change: &str) -> Value {
+pub(crate) fn change(client: &Client, session: &str, change: &str) -> Value {
     client.post(&format!("/api/sessions/{session}/{change}"), &json!({})).expect(200)
 }
 
-fn write(client: &Client, session: &str, path: &str, content: &str) {
+pub(crate) fn write(client: &Client, session: &str, path: &str, content: &str) {
     let file = json!({ "path": path, "content": crate::support::base64(content.as_bytes()) });
     client.post(&format!("/api/sessions/{session}/files"), &json!({ "files": [file] })).expect(200);
 }
 
-fn read(client: &Client, session: &str, file: &str) -> Value {
+pub(crate) fn read(client: &Client, session: &str, file: &str) -> Value {
     client.get(&format!("/api/sessions/{session}/files/{file}?format=json")).expect(200)["content"].clone()
 }
 
-fn remembers(client: &Client, session: &str) -> bool {
+pub(crate) fn remembers(client: &Client, session: &str) -> bool {
     client.run_turn(session, "recall").iter().any(|frame| frame.data.contains("my name is Ann"))
 }
 
 /// The value of a metric, with its labels.
-fn metric(client: &Client, name: &str) -> u64 {
+pub(crate) fn metric(client: &Client, name: &str) -> u64 {
     let (_, _, text) = client.download("/metrics");
     let text = String::from_utf8(text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().unwrap()
 }
 
-fn wait_for_copies(client: &Client) {
+pub(crate) fn wait_for_copies(client: &Client) {
     wait_until("all sessions are copied", || metric(client, "saggar_snapshot_uploads_pending") == 0);
 }
 
@@ -85,7 +90,7 @@ fn stored_frames(client: &Client, session: &str, after: u64) -> Vec<Frame> {
 }
 
 /// A session that has run turns, is stopped, and whose server has exited; and its frames.
-fn stopped_session(server: &mut Server) -> (String, Vec<Frame>) {
+pub(crate) fn stopped_session(server: &mut Server) -> (String, Vec<Frame>) {
     let client = server.client();
     client.post("/api/agents", &deploy_body("hello")).expect(201);
     let body = json!({ "agent": "hello", "systemPrompt": "Own prompt.", "extraEnv": { "TOKEN": "t1" } });
@@ -301,8 +306,9 @@ fn object_that_was_changed_is_refused() {
     scene.server.move_to("second");
     let client = scene.server.client();
     let path = format!("/api/sessions/{session}/resume");
-    let refused = client.post(&path, &json!({})).expect(500);
-    assert!(refused["error"].as_str().unwrap().contains("it was changed"), "{refused}");
+    let refused = client.post(&path, &json!({})).expect(503);
+    assert!(refused["error"].as_str().unwrap().contains("the snapshot store cannot be used"), "{refused}");
+    assert!(!refused.to_string().contains("store/") && !refused.to_string().contains(&session), "{refused}");
     fs::write(file, content).unwrap();
     client.post(&path, &json!({})).expect(200);
     assert!(remembers(&client, &session));
@@ -323,9 +329,10 @@ fn objects_are_private_and_deleted_with_their_session() {
     let stored = scene.objects(&session);
     for name in ["stop", "resume", "stop"] {
         change(&client, &session, name);
+        wait_for_copies(&client);
     }
-    wait_for_copies(&client);
-    assert_eq!(scene.objects("snapshot").len(), 1, "{stored:?}");
+    assert_eq!(scene.objects(&session), stored);
     client.delete("/api/agents/hello").expect(200);
-    wait_until("the objects are deleted", || scene.objects(&session).is_empty());
+    let store = scene.directory.path().join("store");
+    wait_until("the objects are deleted", || fs::read_dir(&store).unwrap().count() == 0);
 }

@@ -161,13 +161,28 @@ impl Server {
         self.machines.push(machine.to_owned());
         let current = self.data_dir();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&current).unwrap();
-        for name in ["saggar.db", "saggar.db-wal", "saggar.db-shm", "initial-api-key"] {
-            let _ = fs::remove_file(current.join(name));
-            if former.join(name).exists() {
-                fs::copy(former.join(name), current.join(name)).unwrap();
-            }
-        }
+        copy_database(&former, &current);
         self.restart();
+    }
+
+    /// Starts the server again as on another machine whose data directory has the same path: its files become those in
+    /// `next`, and the former ones are kept in `former`. The previous process must have exited.
+    pub fn exchange_data(&mut self, former: &str, next: &str) {
+        let (current, former) = (self.data_dir(), self.directory.path().join(former));
+        fs::rename(&current, &former).unwrap();
+        let next = self.directory.path().join(next);
+        if next.exists() {
+            fs::rename(next, &current).unwrap();
+        } else {
+            fs::DirBuilder::new().mode(0o700).create(&current).unwrap();
+        }
+        copy_database(&former, &current);
+        self.restart();
+    }
+
+    /// Adds arguments for later starts.
+    pub fn add_arguments(&mut self, arguments: &[&str]) {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     }
 
     /// The initial key.
@@ -237,6 +252,16 @@ impl Server {
     pub fn supervisor(&self, session: &str) -> Pid {
         let pid = self.session_record(session)["supervisor"]["pid"].as_i64().unwrap();
         Pid::from_raw(pid.try_into().unwrap()).unwrap()
+    }
+}
+
+/// Replaces a database of SQLite, and the initial key.
+fn copy_database(from: &Path, to: &Path) {
+    for name in ["saggar.db", "saggar.db-wal", "saggar.db-shm", "initial-api-key"] {
+        let _ = fs::remove_file(to.join(name));
+        if from.join(name).exists() {
+            fs::copy(from.join(name), to.join(name)).unwrap();
+        }
     }
 }
 
