@@ -2,6 +2,7 @@
 
 use super::EventReader;
 use crate::error::Error;
+use crate::persisted::SnapshotUrl;
 use crate::settings::Settings;
 use crate::traces::ProcessSpan;
 use serde::{Deserialize, Deserializer};
@@ -107,6 +108,8 @@ pub struct Program {
     path: PathBuf,
     state_directory: PathBuf,
     options: Vec<String>,
+    /// Whether the variables `AWS_…` are those of the snapshot store.
+    has_s3_store: bool,
 }
 
 impl Program {
@@ -120,6 +123,7 @@ impl Program {
             path,
             state_directory: data_dir.join("saggar"),
             options: settings.sandbox_options.clone(),
+            has_s3_store: matches!(settings.snapshot_url, Some(SnapshotUrl::S3 { .. })),
         };
         if !program.exists() {
             let path = program.path.display();
@@ -250,7 +254,8 @@ impl Program {
     pub(super) fn command_of(&self, group: &str, verb: &str) -> Command {
         let mut command = Command::new(&self.path);
         let names = std::env::vars_os().map(|(name, _)| name);
-        for name in names.filter(|name| is_of_server(name.as_encoded_bytes())) {
+        let is_hidden = |name: &[u8]| is_of_server(name) || self.has_s3_store && name.starts_with(b"AWS_");
+        for name in names.filter(|name| is_hidden(name.as_encoded_bytes())) {
             command.env_remove(name);
         }
         command.env("SAGGAR_STATE_DIR", &self.state_directory);
@@ -262,8 +267,6 @@ impl Program {
 /// Whether a variable is for the server alone, and can contain a key: the sandbox must not inherit it.
 fn is_of_server(name: &[u8]) -> bool {
     name.starts_with(b"ASH_")
-        // Those of the snapshot store.
-        || name.starts_with(b"AWS_")
         // The client of PostgreSQL in the server reads it.
         || name == b"PGPASSWORD"
         // Messages to the service manager are sent there (sd_notify(3)).

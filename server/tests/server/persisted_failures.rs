@@ -209,7 +209,7 @@ fn due_copies_and_deletions_survive_a_kill() {
     let mut scene = Scene { server, directory };
     let client = scene.server.client();
     wait_for_copies(&client);
-    assert!(metric(&client, "saggar_snapshot_uploads_total{result=\"stored\"}") > 0);
+    assert!(metric(&client, "saggar_snapshot_uploads_total{result=\"ok\"}") > 0);
     client.delete("/api/agents/hello").expect(200);
     scene.server.stop(Signal::KILL);
     scene.server.restart();
