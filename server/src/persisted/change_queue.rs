@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 /// Time from a change to its copy: further changes are combined with it.
 const COPY_DELAY: Duration = Duration::from_secs(1);
-/// How many times the time of a copy passes before the next copy: a session is frozen for a tenth of its time at most.
-const REST_FACTOR: u32 = 9;
+/// How many times the time of a copy passes before the next copy: a session is frozen for a quarter of its time at most.
+const REST_FACTOR: u32 = 3;
 /// Delay before a failed copy is tried again; it doubles with each failure in a row.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(300);

@@ -269,7 +269,9 @@ impl RunningSessions {
     /// Ends the sandbox of a session that has been resumed on another machine, or whose restore was not completed. The
     /// next restore removes its files.
     pub async fn end_obsolete(&self, id: Uuid) {
-        warn!("session {id} was resumed on another machine: its sandbox here is ended");
+        warn!(
+            "session {id} is that of another machine, or its restore was not completed: its sandbox here is ended"
+        );
         if let Err(error) = self.program.end(id, false).await {
             warn!("session {id}: cannot end its former sandbox: {error}");
         }
