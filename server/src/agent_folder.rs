@@ -28,7 +28,8 @@ pub fn deployed_folder(data_dir: &Path, tenant: &str, name: &str) -> PathBuf {
     agents_directory(data_dir, tenant).join(name)
 }
 
-fn agents_directory(data_dir: &Path, tenant: &str) -> PathBuf {
+/// Returns the directory of the folders to which the files of agents are deployed.
+pub fn agents_directory(data_dir: &Path, tenant: &str) -> PathBuf {
     match tenant {
         DEFAULT_TENANT => data_dir.join("agents"),
         tenant => data_dir.join("tenants").join(tenant).join("agents"),
@@ -58,11 +59,24 @@ pub fn deploy(
     files: &[NewFile],
     prompt: Option<&str>,
 ) -> io::Result<PathBuf> {
+    install(data_dir, tenant, name, |folder| write_folder(folder, files, prompt))
+}
+
+/// Replaces the agent folder by one that `write` creates. Returns the folder.
+///
+/// # Errors
+/// Those of `write`; fails if the folder cannot be renamed. The previous folder then remains in place.
+pub fn install(
+    data_dir: &Path,
+    tenant: &str,
+    name: &str,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<PathBuf> {
     let directory = agents_directory(data_dir, tenant);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     // Agent names contain no dot, so the temporary name cannot collide with one.
     let new = directory.join(format!(".{}", Uuid::new_v4()));
-    let result = write_folder(&new, files, prompt).and_then(|()| install_folder(&new, &directory.join(name)));
+    let result = write(&new).and_then(|()| install_folder(&new, &directory.join(name)));
     if new.exists() {
         // After an exchange, this is the previous folder; after a failure, the incomplete new one.
         fs::remove_dir_all(&new)?;

@@ -10,11 +10,14 @@
 //! saggar        the program `saggar`, and clients of the sockets of its sessions
 //! capacity      the maximum number of running sandboxes
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
+//! persisted     copies of sessions in a directory or an S3 API, for other machines
 //! stream        conversion of agent messages to server-sent events and database rows
 //! mutex         mutexes after a panic
 //! open_files    the limit on open files
 //! data_lock     the lock of the data directory
 //! agent_folder  agent folders on disk
+//! agent_base    the copies that the deployed folders are based on
+//! durable_file  small files that survive a crash of the machine
 //! agent_files   files in an agent folder
 //! allowed_hosts  hosts that clients have allowed for sessions
 //! cipher        encryption of credentials in the database
@@ -27,6 +30,7 @@
 //! api           the routes, and the files of the web page, which are in server/page
 //! ```
 
+pub mod agent_base;
 pub mod agent_files;
 pub mod agent_folder;
 pub mod allowed_hosts;
@@ -38,12 +42,14 @@ pub mod cipher;
 pub mod clock;
 pub mod data_lock;
 pub mod digest;
+pub mod durable_file;
 pub mod error;
 pub mod hangup;
 pub mod http_server;
 pub mod keyed_locks;
 mod mutex;
 pub mod open_files;
+pub mod persisted;
 pub mod running;
 pub mod saggar;
 pub mod service_manager;
@@ -63,6 +69,7 @@ use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::http_server::ConnectionLimits;
 use crate::open_files::raise_open_file_limit;
+use crate::persisted::{ChangeQueue, Persisted};
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::service_manager::ServiceManager;
@@ -107,10 +114,23 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
     let cipher = CredentialCipher::load(&settings, &data_dir)?;
     let capacity = Capacity::new(settings.sandbox_limits.max);
-    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity);
+    let changes = ChangeQueue::new(settings.snapshot_url.is_some());
+    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity, changes);
+    let open = |url| {
+        let parts = (store.clone(), program.clone(), running.clone());
+        Persisted::open(url, parts, cipher.clone(), data_dir.clone())
+    };
+    let persisted = settings.snapshot_url.as_ref().map(open).transpose()?;
     running.reattach().await?;
-    let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running));
+    let copy_workers = match &persisted {
+        Some(persisted) => Some(persisted.start().await?),
+        None => None,
+    };
+    let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running, persisted));
 
+    if let Some(persisted) = app.persisted.clone() {
+        tokio::spawn(async move { persisted.restore_agents().await });
+    }
     let tasks = app.tasks.clone();
     // Counted, so that the exit waits until no item of the queue is between its claim and its turn, no session between two
     // states, and no warm sandbox left.
@@ -138,6 +158,11 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     // A sandbox that does not answer is not waited for.
     if timeout(SHUTDOWN_TIMEOUT, tasks.wait_until_idle()).await.is_err() {
         warn!("exiting although requests are in progress");
+    }
+    if let Some(workers) = copy_workers {
+        // A turn that runs will have changed its session before another machine resumes it.
+        app.running.add_running_turns();
+        workers.close().await;
     }
     if let Some(traces) = traces {
         app.running.leave_turn_spans();

@@ -8,8 +8,9 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// sqlx logs unknown parameters of a database URL with their values, which can be a misspelled password.
-const DEFAULT_FILTER: &str = "info,sqlx=warn,sqlx_postgres::options=off";
+/// object_store logs each retry, and the server logs the failure. sqlx logs unknown parameters of a database URL with their
+/// values, which can be a misspelled password.
+const DEFAULT_FILTER: &str = "info,object_store=warn,sqlx=warn,sqlx_postgres::options=off";
 
 /// The exit status after invalid settings, which a restart does not make valid: `EX_CONFIG` of sysexits(3).
 const EXIT_INVALID_SETTINGS: u8 = 78;

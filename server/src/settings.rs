@@ -2,6 +2,7 @@
 //! (`ASH_…`), and environment variables over the TOML file of `--config`.
 
 use crate::error::{Context, Error, Result};
+use crate::persisted::SnapshotUrl;
 use crate::tls::TlsFiles;
 use crate::traces::TraceEndpoint;
 use clap::{Parser, ValueEnum};
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// Use this database: sqlite://PATH or postgres://USER@HOST/DATABASE [default: a SQLite file in the data directory]
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
+    /// Store snapshots of sessions in a directory or a bucket: file:///DIR or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "URL")]
+    pub snapshot_url: Option<String>,
     /// Accept the API key in FILE in addition to the keys in the database
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
@@ -84,6 +88,7 @@ struct SettingsFile {
     listen: Option<SocketAddr>,
     data: Option<PathBuf>,
     database_url: Option<String>,
+    snapshot_url: Option<String>,
     api_key_file: Option<PathBuf>,
     #[serde(default)]
     allowed_hosts: Vec<String>,
@@ -190,6 +195,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// The URL of the database; `None` selects the SQLite file in the data directory.
     pub database_url: Option<String>,
+    /// The store of snapshots of sessions; `None` keeps them on this machine only.
+    pub snapshot_url: Option<SnapshotUrl>,
     /// An API key of the tenant `default`, in addition to the keys in the database.
     pub api_key: Option<String>,
     /// The key that encrypts credentials; `None` selects the file `credential-key` in the data directory.
@@ -262,6 +269,12 @@ impl Settings {
                 .database_url
                 .or_else(|| variable("ASH_DATABASE_URL"))
                 .or(file.database_url),
+            snapshot_url: arguments
+                .snapshot_url
+                .or_else(|| variable("ASH_SNAPSHOT_URL"))
+                .or(file.snapshot_url)
+                .map(|url| url.parse())
+                .transpose()?,
             api_key,
             credential_key: variable("ASH_CREDENTIAL_KEY"),
             internal_secret: variable("ASH_INTERNAL_SECRET"),
@@ -427,8 +440,18 @@ fn default_data_directory(variable: &impl Fn(&str) -> Option<String>) -> Option<
 
 /// Refuses options that the server itself sets for each session.
 fn check_options(options: Vec<String>) -> Result<Vec<String>> {
-    const SET_BY_SERVER: [&str; 7] =
-        ["--session", "--json", "--policy", "--id", "--bridge-socket", "--control-socket", "--"];
+    const SET_BY_SERVER: [&str; 10] = [
+        "--session",
+        "--json",
+        "--policy",
+        "--id",
+        "--bridge-socket",
+        "--control-socket",
+        "--from",
+        "--events",
+        "--next-event",
+        "--",
+    ];
     let is_set = |option: &&String| SET_BY_SERVER.contains(&option.split('=').next().unwrap_or_default());
     match options.iter().find(is_set) {
         Some(option) => Err(Error::new(format!(
@@ -455,6 +478,21 @@ mod tests {
         fs::write(file.path(), text).unwrap();
         fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
         file
+    }
+
+    #[test]
+    fn snapshot_store_is_that_of_the_option_the_variable_or_the_file() {
+        let file = file("snapshot_url = \"file:///file\"\n", 0o644);
+        let config = file.path().to_str().unwrap();
+        let directory = |path: &str| Some(SnapshotUrl::Directory(path.into()));
+        let variable = [("ASH_SNAPSHOT_URL", "file:///variable"), ("HOME", "/h")];
+        let option = ["--config", config, "--snapshot-url", "file:///option"];
+        assert_eq!(read(&option, &variable).unwrap().snapshot_url, directory("/option"));
+        assert_eq!(read(&option[..2], &variable).unwrap().snapshot_url, directory("/variable"));
+        assert_eq!(read(&option[..2], &variable[1..]).unwrap().snapshot_url, directory("/file"));
+        assert_eq!(read(&[], &variable[1..]).unwrap().snapshot_url, None);
+        let error = read(&[], &[("ASH_SNAPSHOT_URL", "gs://b"), ("HOME", "/h")]).unwrap_err().to_string();
+        assert!(error.contains("s3://BUCKET/PREFIX"), "{error}");
     }
 
     #[test]

@@ -60,6 +60,12 @@ pub struct SessionCreateArgs {
     /// Start with the workspace and the conversation of a snapshot
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
+    /// Continue the events in FILE, the output of `saggar session events`
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// Continue with event numbers from N, or after those of --events if that is more
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "events")]
+    pub next_event: u64,
     /// Print the session and its sockets as JSON
     #[arg(long)]
     pub json: bool,

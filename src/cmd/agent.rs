@@ -36,6 +36,7 @@ fn request(args: AgentArgs) -> Result<AgentRequest> {
         folder,
         session: args.session,
         snapshot: None,
+        events: None,
         resume: args.resume,
         overrides: args.overrides.into(),
         spool: args.spool,

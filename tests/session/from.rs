@@ -48,6 +48,36 @@ as_each_caller! {
         }
     }
 
+    /// Clients of the first session continue with the second one.
+    fn session_continues_the_events_of_another(caller) {
+        let sessions = Sessions::new(caller);
+        sessions.create("first", &[]);
+        sessions.send("first", "my name is Ann");
+        let file = snapshot(&sessions, &[]);
+        let events = sessions.ok(&["events", "first"]);
+        let stored = sessions.stage.place.join("events");
+        fs::write(&stored, &events).unwrap();
+        caller.own(&stored);
+        let stored = stored.to_str().unwrap();
+        let last = events.lines().count();
+        let next = (last + 10).to_string();
+        sessions.create("second", &["--from", &file, "--events", stored, "--next-event", &next]);
+        assert_eq!(sessions.ok(&["events", "second"]).lines().take(last).collect::<Vec<_>>(), events.lines().collect::<Vec<_>>());
+        assert!(sessions.send("second", "recall").contains("my name is Ann"));
+        let after = sessions.ok(&["events", "second"]);
+        let gap = format!("{{\"ev\":\"gap\",\"from\":{},\"to\":{}}}", last + 1, last + 9);
+        assert_eq!(after.lines().nth(last), Some(gap.as_str()));
+        assert!(after.lines().nth(last + 1).unwrap().contains(&format!("\"seq\":{next}}}")), "{after}");
+        // A later start reads the file no more.
+        fs::remove_file(stored).unwrap();
+        let served = supervisor(&sessions.show("second"));
+        served.signal(Signal::SIGKILL);
+        served.wait_gone("the supervisor");
+        sessions.ok(&["resume", "second"]);
+        sessions.send("second", "again");
+        assert!(sessions.ok(&["events", "second"]).starts_with(&after));
+    }
+
     fn refused_snapshot_leaves_no_session(caller) {
         let sessions = Sessions::new(caller);
         sessions.create("first", &[]);
@@ -60,6 +90,8 @@ as_each_caller! {
             (&["--from", "missing.tar.zst"][..], "missing.tar.zst"),
             (&["--from", broken.to_str().unwrap()], "snapshot"),
             (&["--workspace-overlay", "--from", &file], "overlay"),
+            (&["--from", &file, "--events", broken.to_str().unwrap()], "cannot import events"),
+            (&["--next-event", "2"], "--events"),
         ] {
             let words = ["create", "--session", "none", "--adapter", "demo"];
             let ended = sessions.run(&[&words, options, &[work]].concat());

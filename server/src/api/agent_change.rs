@@ -27,7 +27,11 @@ where
         let key = (caller.tenant.clone(), name.clone());
         let lock = app.agent_locks.write(key.clone()).await;
         let _lock = ExclusiveAgentLock { pool: Arc::clone(&app.warm_pool), key, _lock: lock };
-        change(app, caller, name).await
+        let changes = app.running.changes().clone();
+        let (tenant, agent) = (caller.tenant.clone(), name.clone());
+        let changed = change(app, caller, name).await;
+        changes.add_agent(&tenant, &agent);
+        changed
     });
     changed.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change the agent: internal error")))
 }

@@ -2,7 +2,8 @@
 
 use super::App;
 use super::agent_change::change_agent;
-use super::agents::{FileBody, decode_file, find_agent};
+use super::agent_lock::{restore_error, use_agent};
+use super::agents::{FileBody, decode_file, find_agent, not_found};
 use super::auth::Caller;
 use super::download::{UNKNOWN_TYPE, download};
 use super::error::ApiError;
@@ -92,9 +93,8 @@ pub(super) async fn list(
     caller: Caller,
     AgentName(name): AgentName,
 ) -> Result<Json<AgentFileList>, ApiError> {
-    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), name.clone())).await;
-    let agent = find_agent(&app, &caller, &name).await?;
-    let entries = access(readable_folder(&app, &agent)?, |files| files.list()).await?;
+    let used = use_agent(&app, &caller.tenant, &name).await?.ok_or_else(not_found)?;
+    let entries = access(readable_folder(&app, &used.agent)?, |files| files.list()).await?;
     let entries = entries.into_iter();
     let files =
         entries.map(|entry| FileEntry { path: entry.path, size: entry.size, modified_at: entry.modified_at });
@@ -133,9 +133,8 @@ pub(super) async fn show(
     QueryParams(query): QueryParams<AgentFileQuery>,
 ) -> Result<Response, ApiError> {
     let path = parse_path(&item)?;
-    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), name.clone())).await;
-    let agent = find_agent(&app, &caller, &name).await?;
-    let folder = readable_folder(&app, &agent)?;
+    let used = use_agent(&app, &caller.tenant, &name).await?.ok_or_else(not_found)?;
+    let folder = readable_folder(&app, &used.agent)?;
     let limit = match query.format {
         AgentFileFormat::Json => JSON_FILE_LIMIT,
         AgentFileFormat::Raw => RAW_FILE_LIMIT,
@@ -228,7 +227,13 @@ async fn change(
     operation: impl FnOnce(&AgentDirectory) -> Result<(), AgentFileError> + Send + 'static,
 ) -> Result<(), ApiError> {
     change_agent(app, caller, name, |app, caller, name| async move {
+        if let Some(persisted) = &app.persisted {
+            let restored = persisted.restore_locked_agent(&caller.tenant, &name).await;
+            restored.map_err(|error| restore_error("Cannot change the files of the agent", error))?;
+        }
         let agent = find_agent(&app, &caller, &name).await?;
+        // The lock keeps a copy from being made between the two.
+        app.store.mark_agent_changed(&caller.tenant, &name).await?;
         access(writable_folder(&app, &agent)?, operation).await
     })
     .await

@@ -8,6 +8,7 @@ use super::extract::{AgentName, JsonBody, is_agent_name};
 use super::lifecycle;
 use super::objects::{Agent, Confirmation, parse_object};
 use super::variables::{self, Variables};
+use crate::agent_base;
 use crate::agent_folder::{self, NewFile};
 use crate::store::{self, Deployment};
 use axum::Json;
@@ -95,6 +96,7 @@ pub(super) async fn deploy(
             Some(path) => resolve_folder(&app, &caller, &path)?,
             None => write_folder(&app, &caller, &name, files, body.system_prompt).await?,
         };
+        adopt_folder(&app, &caller, &name).await?;
         let env = body.env.map(|env| json!(env).to_string());
         let deployment = Deployment {
             tenant: &caller.tenant,
@@ -133,6 +135,14 @@ async fn write_folder(
         Ok(Err(error)) => Err(ApiError::internal(format!("Cannot write the files of the agent: {error}"))),
         Err(_) => Err(ApiError::internal("Cannot write the files of the agent")),
     }
+}
+
+/// Declares the folder of a deployment the one that follows the copy in the snapshot store.
+async fn adopt_folder(app: &App, caller: &Caller, name: &str) -> Result<(), ApiError> {
+    let Some(agent) = app.store.agent(&caller.tenant, name).await? else { return Ok(()) };
+    let data_dir = app.data_dir.clone();
+    let adopted = spawn_blocking(move || agent_base::adopt(&data_dir, &agent)).await;
+    Ok(adopted.map_err(|_| ApiError::internal("Cannot write the files of the agent"))??)
 }
 
 /// Whether the paths of the files are the cause of an error.
@@ -237,12 +247,18 @@ pub(super) async fn delete(
 ) -> Result<Json<Confirmation>, ApiError> {
     let deleted = change_agent(app, caller, name, |app, caller, name| async move {
         find_agent(&app, &caller, &name).await?;
-        for session in app.store.all_sessions_of_agent(&caller.tenant, &name).await? {
-            lifecycle::remove(&app, &session).await?;
+        let sessions = app.store.all_sessions_of_agent(&caller.tenant, &name).await?;
+        for session in &sessions {
+            lifecycle::remove(&app, session).await?;
         }
         app.store.delete_agent(&caller.tenant, &name).await?;
+        app.running.changes().add_removals();
         let (data_dir, tenant) = (app.data_dir.clone(), caller.tenant);
-        match spawn_blocking(move || agent_folder::remove(&data_dir, &tenant, &name)).await {
+        let remove = move || {
+            agent_base::remove(&data_dir, &tenant, &name);
+            agent_folder::remove(&data_dir, &tenant, &name)
+        };
+        match spawn_blocking(remove).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(ApiError::internal("Cannot remove the folder of the agent")),
         }
@@ -256,6 +272,6 @@ pub(super) async fn find_agent(app: &App, caller: &Caller, name: &str) -> Result
     app.store.agent(&caller.tenant, name).await?.ok_or_else(not_found)
 }
 
-fn not_found() -> ApiError {
+pub(super) fn not_found() -> ApiError {
     ApiError::not_found("Agent not found")
 }

@@ -6,6 +6,7 @@ use super::warm_pool::{AgentKey, WarmPool};
 use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
+use crate::persisted::Persisted;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
 use crate::settings::{SandboxLimits, Settings};
@@ -48,6 +49,8 @@ pub struct App {
     /// A task that needs several of them takes the slot of a sandbox first, then the lock of the agent, then that of the
     /// session.
     pub(super) agent_locks: KeyedLocks<AgentKey>,
+    /// Copies of sessions in the snapshot store; `None` without a store.
+    pub persisted: Option<Persisted>,
     /// Limits on sandboxes.
     pub sandbox_limits: SandboxLimits,
     /// The sandboxes that are started ahead of their sessions.
@@ -77,6 +80,7 @@ impl App {
         credential_cipher: CredentialCipher,
         program: Program,
         running: RunningSessions,
+        persisted: Option<Persisted>,
     ) -> Self {
         App {
             data_dir,
@@ -91,7 +95,10 @@ impl App {
             request_limiter: RequestLimiter::new(settings.request_limits),
             configured_key: settings.api_key.as_deref().map(SecretVerifier::new),
             internal_secret: settings.internal_secret.as_deref().map(SecretVerifier::new),
-            agent_locks: KeyedLocks::default(),
+            agent_locks: persisted
+                .as_ref()
+                .map_or_else(KeyedLocks::default, |open| open.agent_locks().clone()),
+            persisted,
             sandbox_limits: settings.sandbox_limits,
             warm_pool: Arc::default(),
             resumes: ResumeCounts::default(),
@@ -110,6 +117,8 @@ impl App {
 pub struct ResumeCounts {
     /// In the same sandbox.
     pub warm: AtomicU64,
-    /// In a new sandbox.
+    /// In a new sandbox, with the files on this machine.
     pub cold: AtomicU64,
+    /// In a new sandbox, with a copy in the snapshot store.
+    pub restored: AtomicU64,
 }

@@ -129,7 +129,9 @@ pub(super) async fn create(
         let (row, content) = store_attachment(&app, &caller, (session, message), &body, content).await?;
         drop(agent_lock);
         let path = format!("{WORKSPACE_DIRECTORY}/{}", body.filename);
+        app.running.mark_changed(&caller.tenant, session).await?;
         let copied = app.program.write_file(session, &path, &content).await;
+        app.running.mark_changed(&caller.tenant, session).await?;
         // The attachment exists, and the client can write the file itself.
         let error = copied.err().map(|error| format!("Cannot write {path} in the workspace: {error}"));
         Ok(Json(NewAttachmentResponse { attachment: row.into(), workspace_error: error }))

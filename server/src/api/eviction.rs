@@ -133,6 +133,7 @@ async fn evict(app: &App, running: &RunningSession, reason: EvictionReason) -> R
         let paused = json!({ "action": "paused", "reason": reason.name() });
         record_lifecycle_event(app, &session, &paused).await?;
     }
+    app.running.changes().add_session(&session.tenant_id, session.id);
     Ok(true)
 }
 

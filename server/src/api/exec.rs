@@ -66,12 +66,14 @@ pub(super) async fn exec(
         return Err(ApiError::Body(format!("body/timeout must be 1 to {MAX_TIMEOUT_MS}")));
     }
     let UsedSandbox { running, usage: _usage, .. } = use_sandbox(&app, &caller, id).await?;
+    app.running.mark_changed(&running.tenant, id).await?;
     let milliseconds = body.timeout.unwrap_or(DEFAULT_TIMEOUT_MS);
     let params = json!({ "command": body.command, "timeout": milliseconds, "attached": true });
     let max_wait = Duration::from_millis(milliseconds) + KILL_TIMEOUT;
     // If the client disconnects, the call is dropped, and saggar kills the command.
     let output = call_control(&running.control, "exec", &params, max_wait).await;
     running.mark_used();
+    app.running.mark_changed(&running.tenant, id).await?;
     let output = output.map_err(|error| ApiError::internal(format!("Exec failed: {error}")))?;
     let output = serde_json::from_value(output);
     let output =

@@ -64,7 +64,8 @@ impl PoolStats {
             running,
             max_capacity: app.running.capacity().max(),
             resume_warm_hits: app.resumes.warm.load(Ordering::Relaxed),
-            resume_cold_hits: app.resumes.cold.load(Ordering::Relaxed),
+            resume_cold_hits: app.resumes.cold.load(Ordering::Relaxed)
+                + app.resumes.restored.load(Ordering::Relaxed),
             pre_warm_hits: app.warm_pool.taken(),
         }
     }

@@ -1,6 +1,7 @@
 //! Lifecycle of a session: pause, resume, stop and end. Each change completes even if the client disconnects.
 
 use super::App;
+use super::agent_lock::restore_error;
 use super::attachments;
 use super::auth::Caller;
 use super::error::ApiError;
@@ -12,8 +13,8 @@ use super::sessions::{
 };
 use crate::capacity::SandboxSlot;
 use crate::running::RunningSession;
-use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionState, call_control};
-use crate::session_directory::remove_session_directory;
+use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionState, call_control};
+use crate::session_directory::{remove_generation, remove_session_directory};
 use crate::store::{Session, Status};
 use axum::Json;
 use axum::extract::State;
@@ -139,6 +140,7 @@ async fn change(
             Change::Stop => stop_session(&app, &session).await,
             Change::End => end_session(&app, &session).await,
         }?;
+        app.running.changes().add_session(&session.tenant_id, id);
         find_session(&app, &caller, id).await
     });
     changed
@@ -199,7 +201,7 @@ pub(super) async fn resume_session(
     if session.status == Status::Ended {
         return Err(ended());
     }
-    let state = app.program.find_session(id).await.map_err(failed)?.map(|record| record.state);
+    let state = app.running.find_session(session).await.map_err(failed)?.map(|record| record.state);
     match (session.status, state) {
         (_, Some(SessionState::Ended)) => {
             app.store.change_status(id, &[session.status], Status::Ended).await?;
@@ -212,7 +214,10 @@ pub(super) async fn resume_session(
     }
     // Without one, the sandbox runs, or has exited a moment ago.
     let slot = slot.unwrap_or_else(|| app.running.capacity().acquire_for_running(&session.tenant_id));
-    let record = app.program.resume(id).await.map_err(failed)?;
+    let record = match state {
+        Some(_) => app.program.resume(id).await.map_err(failed)?,
+        None => restore(app, session).await?,
+    };
     app.store.set_running(id, &record.sandbox, Status::Active).await?;
     // The recorder of the same sandbox is still running.
     if let Some(running) = previous.filter(|running| record.sandbox == running.sandbox) {
@@ -223,9 +228,28 @@ pub(super) async fn resume_session(
     if app.running.attach_with_hosts(session, &record, slot).await.is_none() {
         return Err(ApiError::internal("Failed to resume session: the sandbox exited immediately"));
     }
-    app.resumes.cold.fetch_add(1, Ordering::Relaxed);
-    let resumed = json!({ "action": "resumed", "path": "cold", "source": "local" });
+    let (counter, source) = match state {
+        Some(_) => (&app.resumes.cold, "local"),
+        None => (&app.resumes.restored, "cloud"),
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    let resumed = json!({ "action": "resumed", "path": "cold", "source": source });
     record_lifecycle_event(app, session, &resumed).await
+}
+
+/// Starts a session that is not on this machine from its copy in the snapshot store.
+async fn restore(app: &App, session: &Session) -> Result<SessionRecord, ApiError> {
+    let failed = |cause: &dyn std::fmt::Display| {
+        ApiError::internal(format!("Failed to resume session: it is not on this machine: {cause}"))
+    };
+    match (&app.persisted, &session.copy) {
+        (_, None) => Err(failed(&"no copy of it is in a snapshot store")),
+        (None, Some(_)) => Err(failed(&"its copy is in a snapshot store: set --snapshot-url")),
+        (Some(persisted), Some(copy)) => {
+            let what = "Failed to resume session: it is not on this machine";
+            persisted.restore(session, copy).await.map_err(|error| restore_error(what, error))
+        }
+    }
 }
 
 async fn stop_session(app: &App, session: &Session) -> Result<(), ApiError> {
@@ -304,6 +328,7 @@ pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError>
 pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
     end_sandbox(app, session.id, true).await?;
     remove_session_directory(&app.data_dir, session.id).await;
+    remove_generation(&app.data_dir, session.id).await;
     attachments::remove_files(app, session.id).await;
     Ok(())
 }
@@ -311,7 +336,9 @@ pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), A
 /// The same for a session that no client knows: its row is deleted too.
 pub(super) async fn discard_session(app: &App, session: &Session) -> Result<(), ApiError> {
     remove_session(app, session).await?;
-    Ok(app.store.delete_session(session.id).await?)
+    app.store.delete_session(session.id).await?;
+    app.running.changes().add_removals();
+    Ok(())
 }
 
 /// Shuts the sandbox of a session down. The session can be resumed.

@@ -6,7 +6,7 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::message_body::{SendBody, build_query, check_body};
 use super::objects::{Message, MessageList, SessionEvent, SessionEventList};
-use super::sessions::{UsedSandbox, find_session, use_sandbox};
+use super::sessions::{UsedSandbox, find_session, find_session_here, use_sandbox};
 use crate::digest::sha256_hex;
 use crate::running::{RunningSession, SessionUse};
 use crate::saggar::BridgeConnection;
@@ -215,7 +215,7 @@ pub(super) async fn stream(
         None => query.after.unwrap_or(0),
     };
     let after = FrameId::received(received);
-    let session = find_session(&app, &caller, id).await?;
+    let session = find_session_here(&app, &caller, id).await?;
     let attached = app.running.get_or_attach(&session).await;
     let failed =
         |error: &dyn std::fmt::Display| ApiError::internal(format!("Cannot stream the session: {error}"));

@@ -3,11 +3,13 @@
 use super::App;
 use super::error::ApiError;
 use super::health::PoolStats;
+use crate::persisted::Persisted;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -82,8 +84,40 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
             kind: "counter",
             samples: resumes.into(),
         },
+        Metric {
+            name: "ash_resume_cold_total",
+            help: "Sessions that were resumed in a new sandbox, by the origin of their files: this machine, or the snapshot store.",
+            kind: "counter",
+            samples: vec![
+                ("source=\"local\"".to_owned(), app.resumes.cold.load(Ordering::Relaxed)),
+                ("source=\"cloud\"".to_owned(), app.resumes.restored.load(Ordering::Relaxed)),
+            ],
+        },
     ];
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], encode(&metrics)).into_response())
+    let text = encode(&metrics) + &app.persisted.as_ref().map(encode_copies).unwrap_or_default();
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+/// The numbers of copies in the snapshot store.
+fn encode_copies(persisted: &Persisted) -> String {
+    let counts = persisted.counts();
+    let results = [("ok", &counts.copied), ("unchanged", &counts.unchanged), ("error", &counts.failed)];
+    let samples =
+        results.map(|(result, count)| (format!("result=\"{result}\""), count.load(Ordering::Relaxed))).into();
+    encode(&[
+        Metric {
+            name: "saggar_snapshot_uploads_total",
+            help: "Attempts to store a snapshot of a session in the snapshot store.",
+            kind: "counter",
+            samples,
+        },
+        Metric {
+            name: "saggar_snapshot_uploads_pending",
+            help: "Sessions that have changed since their stored snapshots.",
+            kind: "gauge",
+            samples: vec![(String::new(), u64::try_from(persisted.pending()).unwrap_or(u64::MAX))],
+        },
+    ])
 }
 
 fn encode(metrics: &[Metric<'_>]) -> String {

@@ -3,6 +3,7 @@
 mod agent_change;
 mod agent_config;
 mod agent_files;
+mod agent_lock;
 mod agent_versions;
 mod agents;
 mod analytics;

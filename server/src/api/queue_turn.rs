@@ -132,6 +132,10 @@ async fn examine(app: &App, caller: &Caller, id: Uuid, watch: &mut TurnWatch) ->
         return Ok(Examined::Over(ItemAttempt::Ended(TurnConclusion::Failed(text.into()))));
     };
     let running = app.running.get_or_attach(&session).await?;
+    if running.is_none() && app.running.find_session(&session).await?.is_none() {
+        let text = "The session is not on this machine";
+        return Ok(Examined::Over(ItemAttempt::Ended(TurnConclusion::Failed(text.into()))));
+    }
     // Before the events are read: a turn that has ended by now has stored all of them.
     let is_busy = match &running {
         Some(running) => is_busy(running).await?,

@@ -1,6 +1,7 @@
 //! `/api/sessions`.
 
 use super::App;
+use super::agent_lock::{UsedAgent, use_agent};
 use super::auth::Caller;
 use super::credentials;
 use super::error::ApiError;
@@ -13,7 +14,7 @@ use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use crate::capacity::SandboxSlot;
 use crate::running::{RunningSession, SessionUse};
-use crate::saggar::SessionRecord;
+use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
 use axum::extract::State;
@@ -179,11 +180,10 @@ async fn start_in_warm_sandbox(
         return Ok(None);
     }
     let key = (caller.tenant.clone(), body.agent.clone());
-    let _agent_lock = app.agent_locks.read(key.clone()).await;
-    let agent = agent_to_start(app, caller, &body.agent).await?;
+    let used = agent_to_start(app, caller, &body.agent).await?;
     let Some(warm) = app.warm_pool.take(&key).await else { return Ok(None) };
     let _session_lock = app.running.lock_session(warm.id).await;
-    let session = match insert_session(app, &agent, body, warm.id).await {
+    let session = match insert_session(app, &used.agent, body, warm.id).await {
         Ok(session) => session,
         Err(error) => {
             app.warm_pool.discard(warm);
@@ -209,11 +209,13 @@ pub(super) async fn start_session(
     body: CreateBody,
     id: Uuid,
 ) -> Result<Session, ApiError> {
-    agent_to_start(app, caller, &body.agent).await?;
+    if app.store.agent(&caller.tenant, &body.agent).await?.is_none() {
+        return Err(no_agent(&body.agent));
+    }
     let slot = acquire_slot(app, &caller.tenant, "create").await?;
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
-    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), body.agent.clone())).await;
-    let agent = agent_to_start(app, caller, &body.agent).await?;
+    let used = agent_to_start(app, caller, &body.agent).await?;
+    let agent = &used.agent;
     let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
     if let Some(credential) = &body.credential_id {
         variables.extend(credentials::variables(app, caller, credential).await?);
@@ -232,7 +234,7 @@ pub(super) async fn start_session(
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
     let _session_lock = app.running.lock_session(id).await;
-    let session = insert_session(app, &agent, &body, id).await?;
+    let session = insert_session(app, agent, &body, id).await?;
     let request =
         SessionRequest { agent: agent.path.clone().into(), variables, prompt, mcp_servers: body.mcp_servers };
     let started = async {
@@ -269,9 +271,12 @@ async fn record_creation(app: &App, session: &Session) -> Result<Session, ApiErr
 }
 
 /// Returns the agent that a new session starts.
-pub(super) async fn agent_to_start(app: &App, caller: &Caller, name: &str) -> Result<Agent, ApiError> {
-    let agent = app.store.agent(&caller.tenant, name).await?;
-    agent.ok_or_else(|| ApiError::not_found(format!("Agent \"{name}\" not found")))
+pub(super) async fn agent_to_start(app: &App, caller: &Caller, name: &str) -> Result<UsedAgent, ApiError> {
+    use_agent(app, &caller.tenant, name).await?.ok_or_else(|| no_agent(name))
+}
+
+fn no_agent(name: &str) -> ApiError {
+    ApiError::not_found(format!("Agent \"{name}\" not found"))
 }
 
 /// Creates the sandbox of a new session and attaches to it. `verb` is what its client requested, for errors.
@@ -283,7 +288,8 @@ pub(super) async fn start_sandbox(
     slot: SandboxSlot,
     verb: &str,
 ) -> Result<(), ApiError> {
-    let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), snapshot).await;
+    let origin = snapshot.map(|snapshot| SessionOrigin { snapshot, events: None });
+    let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), origin).await;
     let record = record.map_err(|error| ApiError::internal(format!("Failed to {verb} session: {error}")))?;
     attach_sandbox(app, session, &record, slot, verb).await
 }
@@ -297,6 +303,7 @@ async fn attach_sandbox(
     verb: &str,
 ) -> Result<(), ApiError> {
     app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
+    app.running.changes().add_session(&session.tenant_id, session.id);
     match app.running.attach(session, record, slot) {
         Some(_) => Ok(()),
         None => Err(ApiError::internal(format!("Failed to {verb} session: the sandbox exited immediately"))),
@@ -400,6 +407,24 @@ pub(super) async fn update_config(
 /// Returns the session of this id if the tenant of the request owns it.
 pub(super) async fn find_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     app.store.session(&caller.tenant, id).await?.ok_or_else(not_found)
+}
+
+/// Returns the session of this id if its files are on this machine.
+pub(super) async fn find_session_here(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
+    let session = find_session(app, caller, id).await?;
+    if session.copy.is_none() || app.running.get(id).is_some() {
+        return Ok(session);
+    }
+    match app.running.find_session(&session).await {
+        Ok(Some(_)) => Ok(session),
+        Ok(None) => Err(ApiError::not_found(match session.status {
+            Status::Ended => "No workspace available for this session: it has ended on another machine",
+            _ => {
+                "No workspace available for this session: it is in the snapshot store; resume the session first"
+            }
+        })),
+        Err(error) => Err(ApiError::internal(format!("Cannot find the session: {error}"))),
+    }
 }
 
 /// Returns the session of this id if it is active.

@@ -9,7 +9,7 @@ use super::lifecycle;
 use super::objects::{Confirmation, SessionResponse};
 use super::session_files;
 use super::sessions::{
-    agent_to_start, find_session, record_lifecycle_event, session_response, start_sandbox,
+    agent_to_start, find_session, find_session_here, record_lifecycle_event, session_response, start_sandbox,
 };
 use crate::capacity::SandboxSlot;
 use crate::clock;
@@ -46,7 +46,7 @@ pub(super) async fn take(
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<(StatusCode, Json<SnapshotResponse>), ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let taken = tasks.run(async move {
         let _session_lock = app.running.lock_session(id).await;
@@ -79,7 +79,7 @@ pub(super) async fn list(
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<Json<SnapshotList>, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
     let mut objects = Vec::new();
     for snapshot in snapshots {
@@ -105,7 +105,7 @@ pub(super) async fn delete(
     caller: Caller,
     SessionPath { id, rest: name }: SessionPath,
 ) -> Result<Json<Confirmation>, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let snapshots = app.program.list_snapshots(id).await.map_err(|error| failed(&error))?;
     if !snapshots.iter().any(|snapshot| snapshot.name == name) {
         return Err(ApiError::not_found("Snapshot not found"));
@@ -184,7 +184,7 @@ pub(super) async fn fork(
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<(StatusCode, Json<SessionResponse>), ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let forked = tasks.run(async move { fork_session(&app, &caller, id).await });
     let session =
@@ -195,8 +195,7 @@ pub(super) async fn fork(
 async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, ApiError> {
     let parent = find_session(app, caller, id).await?;
     let slot = acquire_slot(app, &caller.tenant, "fork").await?;
-    let _agent_lock = app.agent_locks.read((caller.tenant.clone(), parent.agent_name.clone())).await;
-    let agent = agent_to_start(app, caller, &parent.agent_name).await?;
+    let used = agent_to_start(app, caller, &parent.agent_name).await?;
     // What the agent said before the snapshot is among the messages of the fork.
     let snapshot = {
         let _session_lock = app.running.lock_session(id).await;
@@ -207,7 +206,7 @@ async fn fork_session(app: &App, caller: &Caller, id: Uuid) -> Result<Session, A
     };
     let child = Uuid::new_v4();
     let _session_lock = app.running.lock_session(child).await;
-    let started = start_fork(app, &parent, child, &agent, &snapshot, slot).await;
+    let started = start_fork(app, &parent, child, &used.agent, &snapshot, slot).await;
     // It was taken for the fork alone.
     if let Err(error) = app.program.remove_snapshot(id, &snapshot.name).await {
         tracing::warn!("cannot remove a snapshot of session {id}: {error}");

@@ -5,6 +5,7 @@
 //! a session that is resumed. A change of the agent discards its sandboxes.
 
 use super::App;
+use super::agent_lock::{UsedAgent, use_agent};
 use super::session_files::{self, SessionRequest};
 use crate::capacity::SandboxSlot;
 use crate::error::{Error, Result};
@@ -189,15 +190,15 @@ async fn fill(app: &App, failures: &mut HashMap<AgentKey, Instant>) -> Result<()
 
 /// Starts a sandbox of an agent that has fewer than it is to have. Returns false if none is missing, or no slot is free.
 async fn start_missing(app: &App, key: &AgentKey) -> Result<bool> {
-    let _agent_lock = app.agent_locks.read(key.clone()).await;
-    let Some(agent) = app.store.agent(&key.0, &key.1).await? else { return Ok(false) };
+    let used = use_agent(app, &key.0, &key.1).await.map_err(|error| Error::new(error.into_text()))?;
+    let Some(UsedAgent { agent, .. }) = &used else { return Ok(false) };
     let warm = app.warm_pool.sandboxes().warm.get(key).map_or(0, VecDeque::len);
-    if warm >= wanted(app, &agent) {
+    if warm >= wanted(app, agent) {
         return Ok(false);
     }
     let Some(slot) = app.running.capacity().try_acquire(&agent.tenant_id) else { return Ok(false) };
     app.warm_pool.starting.fetch_add(1, Ordering::Relaxed);
-    let started = start(app, &agent, slot).await;
+    let started = start(app, agent, slot).await;
     app.warm_pool.starting.fetch_sub(1, Ordering::Relaxed);
     app.warm_pool.sandboxes().warm.entry(key.clone()).or_default().push_back(started?);
     Ok(true)

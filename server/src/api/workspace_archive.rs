@@ -6,7 +6,7 @@ use super::download::SEND_TIMEOUT;
 use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::objects::BinaryFile;
-use super::sessions::find_session;
+use super::sessions::find_session_here;
 use super::workspace_files::{MAX_DOWNLOAD_SIZE, no_workspace};
 use crate::agent_folder::safe_path;
 use crate::saggar::{Program, WorkspaceFile};
@@ -98,7 +98,7 @@ pub(super) async fn download(
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<Response, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let permit = app.downloads.begin()?;
     let files = app.program.list_files(id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
     let is_sent = |file: &WorkspaceFile| {
@@ -199,7 +199,7 @@ pub(super) async fn upload(
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<BundleBody>,
 ) -> Result<Json<RestoredWorkspace>, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let invalid = |text: &str| ApiError::bad_request(format!("Invalid bundle: {text}"));
     let bundle = STANDARD.decode(body.bundle.trim()).map_err(|_| invalid("it is not base64"))?;
     if bundle.is_empty() {
@@ -214,6 +214,7 @@ pub(super) async fn upload(
         let (bundle, mut skipped) = checked.map_err(|error| invalid(&error.to_string()))?;
         let (sender, mut files) = mpsc::channel(1);
         let reader = spawn_blocking(move || send_files(&bundle, &LIMITS, &sender));
+        app.running.mark_changed(&caller.tenant, id).await?;
         let mut count = 0;
         while let Some((path, content)) = files.recv().await {
             match app.program.write_file(id, &path, &content).await {
@@ -222,6 +223,7 @@ pub(super) async fn upload(
             }
         }
         let read = reader.await.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
+        app.running.mark_changed(&caller.tenant, id).await?;
         read.map_err(|error| invalid(&error.to_string()))?;
         let is_running = app.running.get(id).is_some();
         let message =

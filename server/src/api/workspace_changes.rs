@@ -5,7 +5,7 @@ use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId};
 use super::objects::Confirmation;
-use super::sessions::find_session;
+use super::sessions::find_session_here;
 use crate::saggar::{CommandError, Settlement, WorkspaceChange};
 use axum::Json;
 use axum::extract::State;
@@ -59,7 +59,7 @@ pub(super) async fn show(
     SessionId(id): SessionId,
     QueryParams(query): QueryParams<DiffQuery>,
 ) -> Result<Response, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     if query.format.as_deref() == Some("patch") {
         let patch = app.program.patch(id).await.map_err(|error| failed(&error))?;
         return Ok(([(header::CONTENT_TYPE, "text/x-diff; charset=utf-8")], patch).into_response());
@@ -121,15 +121,16 @@ async fn settle(
     body: PathsBody,
     settlement: Settlement,
 ) -> Result<Json<Confirmation>, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let settled = tasks.run(async move {
         let _session_lock = app.running.lock_session(id).await;
-        let session = find_session(&app, &caller, id).await?;
+        let session = find_session_here(&app, &caller, id).await?;
         if app.running.attach_if_served(&session).await.map_err(|error| failed(&error))?.is_some() {
             let text = "The sandbox is running: stop the session first";
             return Err(ApiError::with_status(StatusCode::CONFLICT, text));
         }
+        app.running.mark_changed(&session.tenant_id, id).await?;
         app.program.settle_changes(id, settlement, &body.paths).await.map_err(|error| {
             let text = error.to_string();
             ApiError::with_status(StatusCode::CONFLICT, text)

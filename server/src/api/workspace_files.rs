@@ -7,7 +7,7 @@ use super::download::{SEND_TIMEOUT, download};
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, SessionPath};
 use super::objects::{BinaryFile, FileEntry};
-use super::sessions::find_session;
+use super::sessions::find_session_here;
 use super::workspace_file_objects::{
     DeletedSessionFile, FileQuery, FilesQuery, SessionFile, SessionFileList, UploadBody, UploadedFile,
     WriteResult, WriteResults,
@@ -59,7 +59,7 @@ pub(super) async fn list(
     SessionId(id): SessionId,
     QueryParams(query): QueryParams<FilesQuery>,
 ) -> Result<Json<SessionFileList>, ApiError> {
-    let session = find_session(&app, &caller, id).await?;
+    let session = find_session_here(&app, &caller, id).await?;
     let files =
         app.program.list_files(session.id, &SKIPPED_NAMES).await.map_err(|error| no_workspace(&error))?;
     let with_hidden = query.include_hidden.unwrap_or(true);
@@ -102,7 +102,7 @@ pub(super) async fn read(
     SessionPath { id, rest: path }: SessionPath,
     QueryParams(query): QueryParams<FileQuery>,
 ) -> Result<Response, ApiError> {
-    let session = find_session(&app, &caller, id).await?;
+    let session = find_session_here(&app, &caller, id).await?;
     let path = normal_path(&path)?;
     let size = app.program.file_size(session.id, &path).await.map_err(|error| file_error(&error))?.size;
     let is_json = query.format.as_deref() == Some("json");
@@ -168,9 +168,10 @@ pub(super) async fn write(
     if body.files.is_empty() || body.files.len() > MAX_BATCH_FILES {
         return Err(ApiError::Body(format!("body/files must contain 1 to {MAX_BATCH_FILES} files")));
     }
-    let session = find_session(&app, &caller, id).await?;
+    let session = find_session_here(&app, &caller, id).await?;
     let tasks = app.tasks.clone();
     let written = tasks.run(async move {
+        app.running.mark_changed(&session.tenant_id, session.id).await?;
         let target = body.target_path.unwrap_or_default();
         let (mut results, mut total) = (Vec::new(), 0);
         for file in body.files {
@@ -184,9 +185,10 @@ pub(super) async fn write(
                 Err(text) => WriteResult { path, written: false, size: None, error: Some(text) },
             });
         }
-        results
+        app.running.mark_changed(&session.tenant_id, session.id).await?;
+        Ok::<_, ApiError>(results)
     });
-    let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))?;
+    let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))??;
     Ok(Json(WriteResults { files: results }))
 }
 
@@ -240,9 +242,11 @@ pub(super) async fn delete(
     caller: Caller,
     SessionPath { id, rest: path }: SessionPath,
 ) -> Result<Json<DeletedSessionFile>, ApiError> {
-    let session = find_session(&app, &caller, id).await?;
+    let session = find_session_here(&app, &caller, id).await?;
     let path = normal_path(&path)?;
+    app.running.mark_changed(&session.tenant_id, session.id).await?;
     app.program.remove_file(session.id, &path).await.map_err(|error| file_error(&error))?;
+    app.running.mark_changed(&session.tenant_id, session.id).await?;
     Ok(Json(DeletedSessionFile { path, deleted: true }))
 }
 

@@ -10,8 +10,9 @@ use crate::capacity::{Capacity, SandboxSlot};
 use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
 use crate::mutex::lock;
+use crate::persisted::ChangeQueue;
 use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
-use crate::session_directory::remove_session_directory;
+use crate::session_directory::{is_here, remove_session_directory};
 use crate::store::{Session, Status, Store};
 use crate::traces::TurnSpans;
 use std::collections::HashMap;
@@ -169,18 +170,27 @@ pub struct RunningSessions {
     program: Program,
     data_dir: PathBuf,
     capacity: Capacity,
+    changes: ChangeQueue,
     sessions: Arc<Mutex<HashMap<Uuid, Arc<RunningSession>>>>,
     locks: KeyedLocks<Uuid>,
 }
 
 impl RunningSessions {
-    /// Creates an empty table. `data_dir` is the data directory of the server.
-    pub fn new(store: Store, program: Program, data_dir: PathBuf, capacity: Capacity) -> Self {
+    /// Creates an empty table. `data_dir` is the data directory of the server; sessions whose turns have ended are added to
+    /// `changes`.
+    pub fn new(
+        store: Store,
+        program: Program,
+        data_dir: PathBuf,
+        capacity: Capacity,
+        changes: ChangeQueue,
+    ) -> Self {
         RunningSessions {
             store,
             program,
             data_dir,
             capacity,
+            changes,
             sessions: Arc::default(),
             locks: KeyedLocks::default(),
         }
@@ -189,6 +199,11 @@ impl RunningSessions {
     /// The slots of the sandboxes.
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    /// The sessions that have changed since their last copy.
+    pub fn changes(&self) -> &ChangeQueue {
+        &self.changes
     }
 
     /// Reattaches to the sessions that were running before this start, and updates the status of those that have
@@ -212,13 +227,29 @@ impl RunningSessions {
             records.into_iter().map(|record| (record.id.clone(), record)).collect();
         for session in sessions {
             let mut record = records.remove(&session.id.to_string());
+            match is_here(&self.data_dir, &session).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    if record.take().is_some_and(|obsolete| obsolete.is_served()) {
+                        self.end_obsolete(session.id).await;
+                    }
+                }
+                Err(error) => {
+                    warn!("cannot reattach to session {}: {error}", session.id);
+                    continue;
+                }
+            }
             if let Some(record) = record.take_if(|record| record.is_served()) {
                 self.store.set_running(session.id, &record.sandbox, running_status(record.state)).await?;
                 self.attach_at_start(session, record).await;
                 continue;
             }
             let is_known = record.is_some();
-            let status = status_without_sandbox(record.map(|record| record.state));
+            let status = match record {
+                // Another machine has it.
+                None if session.copy.is_some() => Status::Paused,
+                record => status_without_sandbox(record.map(|record| record.state)),
+            };
             let is_expected = matches!(session.status, Status::Stopped | Status::Error);
             if status != session.status && !(is_expected && status != Status::Ended) {
                 if is_known {
@@ -232,6 +263,17 @@ impl RunningSessions {
             }
         }
         Ok(())
+    }
+
+    /// Ends the sandbox of a session that has been resumed on another machine, or whose restore was not completed. The
+    /// next restore removes its files.
+    pub async fn end_obsolete(&self, id: Uuid) {
+        warn!(
+            "session {id} is that of another machine, or its restore was not completed: its sandbox here is ended"
+        );
+        if let Err(error) = self.program.end(id, false).await {
+            warn!("session {id}: cannot end its former sandbox: {error}");
+        }
     }
 
     /// Starts the recorder of a session that has no stored hosts. Returns `None` if the record has no sockets: then no
@@ -249,8 +291,11 @@ impl RunningSessions {
         Some(session)
     }
 
-    /// Records the stored events of a session without a running sandbox.
+    /// Records the stored events of a session without a running sandbox. Those of another generation are not its events.
     pub async fn record_stored(&self, session: &Session) {
+        if !matches!(is_here(&self.data_dir, session).await, Ok(true)) {
+            return;
+        }
         let session = RunningSession::new(session, &session.sandbox_id, Default::default(), None);
         recorder::record_stored(self, &session).await;
     }
@@ -292,9 +337,24 @@ impl RunningSessions {
         if let Some(running) = self.get(session.id) {
             return Ok(Some(running));
         }
-        let Some(record) = self.program.find_session(session.id).await? else { return Ok(None) };
+        let Some(record) = self.find_session(session).await? else { return Ok(None) };
         let slot = self.capacity.acquire_for_running(&session.tenant_id);
         Ok(self.attach_with_hosts(session, &record, slot).await)
+    }
+
+    /// Returns the record of a session in saggar; `None` if there is none, or if it is not that of the row
+    /// ([`is_here`]).
+    ///
+    /// # Errors
+    /// Fails if saggar cannot list its sessions, or if the generation of the files is unknown.
+    pub async fn find_session(
+        &self,
+        session: &Session,
+    ) -> std::result::Result<Option<SessionRecord>, CommandError> {
+        match is_here(&self.data_dir, session).await? {
+            true => self.program.find_session(session.id).await,
+            false => Ok(None),
+        }
     }
 
     /// Returns the number of running sandboxes, and of those that run a turn.
@@ -313,6 +373,22 @@ impl RunningSessions {
     /// Ends the spans of all turns, since the server exits.
     pub(crate) fn leave_turn_spans(&self) {
         self.table().values().for_each(|session| session.turn_spans.leave_all());
+    }
+
+    /// Counts a change of the files of a session, before and after it: a copy that is due survives a kill of the server.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn mark_changed(&self, tenant: &str, id: Uuid) -> Result<()> {
+        self.changes.add_session(tenant, id);
+        self.store.mark_changed(id).await
+    }
+
+    /// Adds the sessions whose turns are running to the changed ones.
+    pub fn add_running_turns(&self) {
+        for session in self.table().values().filter(|session| session.runs_turn()) {
+            self.changes.add_session(&session.tenant, session.id);
+        }
     }
 
     /// Waits for the lock of a session. A task holds it while it starts, pauses, resumes, stops or ends the session.

@@ -68,6 +68,7 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     if status == Status::Ended {
         remove_session_directory(&sessions.data_dir, session.id).await;
     }
+    sessions.changes.add_session(&session.tenant, session.id);
     session.set_finished();
 }
 
@@ -122,6 +123,9 @@ async fn record_events<R: AsyncRead + Unpin>(
         }
         if let Some(closed) = write_batch(sessions, session, &batch).await? {
             return Ok(closed);
+        }
+        if batch.runs_turn == Some(false) {
+            sessions.changes.add_session(&session.tenant, session.id);
         }
     }
     Ok(Closed::ByBridge)
@@ -228,6 +232,7 @@ impl Batch {
 mod tests {
     use super::*;
     use crate::capacity::Capacity;
+    use crate::persisted::ChangeQueue;
     use crate::saggar::Program;
     use crate::settings::{Arguments, Settings};
     use crate::store::testing::{TestStore, stores};
@@ -250,6 +255,7 @@ mod tests {
             Program::find(&settings, Path::new("/nonexistent")),
             "/nonexistent".into(),
             Capacity::new(1),
+            ChangeQueue::new(false),
         )
     }
 

@@ -18,7 +18,7 @@ pub use event_reader::EventReader;
 pub use network::{NetworkObject, allow_hosts, read_network};
 pub use permissions::{PermissionObject, PermissionRequest, answer_permission, list_permissions};
 pub use policy_file::policy_with_variables;
-pub use program::{CommandError, Program, SessionRecord, SessionState, StoredEvents};
+pub use program::{CommandError, Program, SessionOrigin, SessionRecord, SessionState, StoredEvents};
 pub use quarantine::{QuarantinedFile, Release, select_quarantined};
 pub use snapshots::{Settlement, Snapshot};
 pub use workspace::{FileContent, FileSize, WorkspaceFile};

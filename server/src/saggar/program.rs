@@ -1,11 +1,15 @@
 //! The program `saggar`: each method runs `saggar session …` or another command as a process (saggar-session(1)).
 
 use super::EventReader;
+use crate::error::Error;
+use crate::persisted::SnapshotUrl;
 use crate::settings::Settings;
 use crate::traces::ProcessSpan;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -51,6 +55,12 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
+impl From<Error> for CommandError {
+    fn from(error: Error) -> Self {
+        CommandError(error.to_string())
+    }
+}
+
 /// The state of a session in saggar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -95,12 +105,24 @@ impl SessionRecord {
     }
 }
 
+/// What a new session continues.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionOrigin<'a> {
+    /// The file of a snapshot.
+    pub snapshot: &'a Path,
+    /// A file with the events of the earlier session, which become those of the new one, and the lowest number of the next
+    /// event.
+    pub events: Option<(&'a Path, u64)>,
+}
+
 /// The path of `saggar`, and the options and state directory of each run.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
     state_directory: PathBuf,
     options: Vec<String>,
+    /// Whether the variables `AWS_…` are those of the snapshot store.
+    has_s3_store: bool,
 }
 
 impl Program {
@@ -114,6 +136,7 @@ impl Program {
             path,
             state_directory: data_dir.join("saggar"),
             options: settings.sandbox_options.clone(),
+            has_s3_store: matches!(settings.snapshot_url, Some(SnapshotUrl::S3 { .. })),
         };
         if !program.exists() {
             let path = program.path.display();
@@ -133,7 +156,7 @@ impl Program {
     }
 
     /// Starts a session in the background, with a copy of `folder` as its workspace, or with the workspace and the
-    /// conversation of a snapshot.
+    /// conversation of an earlier one.
     ///
     /// # Errors
     /// Fails if the session cannot be started; no files of it remain.
@@ -142,12 +165,15 @@ impl Program {
         id: Uuid,
         folder: &Path,
         policy: Option<&Path>,
-        snapshot: Option<&Path>,
+        origin: Option<SessionOrigin<'_>>,
     ) -> Result<SessionRecord, CommandError> {
         let mut command = self.command("create");
         command.args(["--json", "--session", &id.to_string()]).args(&self.options);
-        if let Some(snapshot) = snapshot {
+        if let Some(SessionOrigin { snapshot, events }) = origin {
             command.arg("--from").arg(snapshot);
+            if let Some((events, next)) = events {
+                command.arg("--events").arg(events).args(["--next-event", &next.to_string()]);
+            }
         }
         if let Some(policy) = policy {
             command.arg("--policy").arg(policy);
@@ -187,6 +213,23 @@ impl Program {
         Ok(StoredEvents { process, events: EventReader::new(output) })
     }
 
+    /// Writes the stored events of a session to a new file with mode 0600, as [`Program::stored_events`] reads them.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be created, or the events cannot be read.
+    pub async fn save_events(&self, id: Uuid, file: &Path) -> Result<(), CommandError> {
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+        let failed = |error| CommandError::new(format!("cannot create {}: {error}", file.display()));
+        let mut command = self.command("events");
+        command.arg(id.to_string()).stdout(opened.map_err(failed)?).stderr(Stdio::null()).kill_on_drop(true);
+        match timeout(COMMAND_TIMEOUT, command.status()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(CommandError::new(format!("saggar session events exited with {status}"))),
+            Ok(Err(error)) => Err(CommandError::new(format!("cannot start saggar: {error}"))),
+            Err(_) => Err(CommandError::new(format!("saggar did not exit within {COMMAND_TIMEOUT:?}"))),
+        }
+    }
+
     /// Thaws a paused session, or starts it in a new sandbox with its workspace and conversation.
     ///
     /// # Errors
@@ -224,7 +267,8 @@ impl Program {
     pub(super) fn command_of(&self, group: &str, verb: &str) -> Command {
         let mut command = Command::new(&self.path);
         let names = std::env::vars_os().map(|(name, _)| name);
-        for name in names.filter(|name| is_of_server(name.as_encoded_bytes())) {
+        let is_hidden = |name: &[u8]| is_of_server(name) || self.has_s3_store && name.starts_with(b"AWS_");
+        for name in names.filter(|name| is_hidden(name.as_encoded_bytes())) {
             command.env_remove(name);
         }
         command.env("SAGGAR_STATE_DIR", &self.state_directory);

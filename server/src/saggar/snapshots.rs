@@ -3,7 +3,7 @@
 use super::program::{CommandError, Program, run_briefly};
 use super::workspace_change::{ChangeListing, WorkspaceChange};
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// Suffix of the file of a snapshot.
@@ -36,6 +36,21 @@ impl Program {
         let output = run_briefly(command, b"").await?;
         let file = PathBuf::from(output.trim_end_matches('\n'));
         Snapshot::new(file).ok_or_else(|| CommandError::new("saggar printed no name of a snapshot"))
+    }
+
+    /// Takes a snapshot of a session that becomes this file, and is not one of its snapshots.
+    ///
+    /// # Errors
+    /// As [`Program::take_snapshot`]; fails if the file exists, or is on another file system than the session.
+    pub async fn save_snapshot(&self, id: Uuid, file: &Path) -> Result<(), CommandError> {
+        let before = self.list_snapshots(id).await?;
+        let snapshot = self.take_snapshot(id).await?;
+        let linked = tokio::fs::hard_link(&snapshot.file, file).await;
+        // It has the name of one that a client has taken in the same second.
+        if !before.iter().any(|known| known.name == snapshot.name) {
+            self.remove_snapshot(id, &snapshot.name).await?;
+        }
+        linked.map_err(|error| CommandError::new(format!("cannot link {}: {error}", file.display())))
     }
 
     /// Lists the snapshots of a session by name, which is the time when they were taken.

@@ -3,7 +3,7 @@
 use super::{Store, new_id};
 use crate::clock;
 use crate::error::Result;
-use sqlx::FromRow;
+use sqlx::{AssertSqlSafe, FromRow};
 
 /// A row of `agents`.
 #[derive(Debug, Clone, FromRow)]
@@ -22,6 +22,10 @@ pub struct Agent {
     pub env: String,
     /// Configuration, such as `model`: a JSON object.
     pub config: String,
+    /// The copy of its folder in the snapshot store: a JSON object ([`StoredObject`](crate::persisted::StoredObject)).
+    pub copy: Option<String>,
+    /// The number of changes of its folder.
+    pub changes: i64,
     /// Time of the first deployment, as a timestamp of [`clock`].
     pub created_at: String,
     /// Time of the last deployment or update.
@@ -49,7 +53,7 @@ impl Store {
     pub async fn deploy(&self, deployment: &Deployment<'_>) -> Result<Agent> {
         let statement = "INSERT INTO agents (id, tenant_id, name, version, path, env, config, created_at, updated_at) \
              VALUES ($1, $2, $3, 1, $4, COALESCE($5, '{}'), '{}', $6, $6) \
-             ON CONFLICT (tenant_id, name) DO UPDATE SET version = agents.version + 1, path = excluded.path, \
+             ON CONFLICT (tenant_id, name) DO UPDATE SET version = agents.version + 1, path = excluded.path, changes = agents.changes + 1, \
              env = COALESCE($5, agents.env), updated_at = excluded.updated_at \
              RETURNING *";
         Ok(sqlx::query_as(statement)
@@ -115,12 +119,19 @@ impl Store {
             .await?)
     }
 
-    /// Deletes an agent with its sessions and versions. Returns whether the agent existed.
+    /// Deletes an agent with its sessions and versions. The objects of their copies are to be deleted. Returns whether the agent existed.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<bool> {
         let mut transaction = self.pool.begin().await?;
+        for (table, name_column) in [("sessions", "agent_name"), ("agents", "name")] {
+            let removal = format!(
+                "INSERT INTO snapshot_removals (id, objects, due) SELECT id, copy, 1 FROM {table} \
+                 WHERE tenant_id = $1 AND {name_column} = $2 AND copy IS NOT NULL"
+            );
+            sqlx::query(AssertSqlSafe(removal)).bind(tenant).bind(name).execute(&mut *transaction).await?;
+        }
         sqlx::query("DELETE FROM sessions WHERE tenant_id = $1 AND agent_name = $2")
             .bind(tenant)
             .bind(name)

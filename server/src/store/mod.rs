@@ -2,6 +2,7 @@
 
 mod agents;
 mod attachments;
+mod copies;
 mod credentials;
 mod keys;
 mod lock;
@@ -15,6 +16,7 @@ mod warm_sessions;
 
 pub use agents::{Agent, Deployment};
 pub use attachments::{AttachmentRow, NewAttachment};
+pub use copies::NewCopy;
 pub use credentials::{NewCredential, StoredCredential};
 pub use keys::{DeletedKey, StoredKey};
 pub use lock::DatabaseLock;

@@ -134,8 +134,8 @@ impl Store {
     ) -> Result<bool> {
         let stored = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let mut transaction = self.pool.begin().await?;
-        let statement =
-            "UPDATE sessions SET recorded = $3, last_active_at = $4 WHERE id = $1 AND recorded = $2";
+        let statement = "UPDATE sessions SET recorded = $3, last_active_at = $4, changes = changes + 1 \
+             WHERE id = $1 AND recorded = $2";
         let updated = sqlx::query(statement)
             .bind(session.to_string())
             .bind(stored(after))
@@ -221,7 +221,7 @@ impl Store {
 /// Updates the time of the last activity. It must be the first statement of a transaction that inserts rows: it locks
 /// the row of the session, so that concurrent transactions do not compute the same sequence number.
 pub(super) async fn update_last_active(connection: &mut AnyConnection, session: Uuid) -> Result<()> {
-    let statement = "UPDATE sessions SET last_active_at = $2 WHERE id = $1";
+    let statement = "UPDATE sessions SET last_active_at = $2, changes = changes + 1 WHERE id = $1";
     sqlx::query(statement).bind(session.to_string()).bind(clock::now()).execute(connection).await?;
     Ok(())
 }

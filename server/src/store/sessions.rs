@@ -77,6 +77,12 @@ pub struct Session {
     pub is_evicted: bool,
     /// The number of the last bridge event in the database.
     pub recorded: u64,
+    /// A random text, new for each restore from its copy in the snapshot store; empty before the first one.
+    pub generation: String,
+    /// The number of its changes.
+    pub changes: i64,
+    /// Its copy in the snapshot store: a JSON object ([`SessionCopy`](crate::persisted::SessionCopy)).
+    pub copy: Option<String>,
     /// Creation time, as a timestamp of [`clock`].
     pub created_at: String,
     /// Time of the last message, event or status change.
@@ -95,6 +101,9 @@ struct SessionRow {
     config: String,
     evicted: i64,
     recorded: i64,
+    generation: String,
+    changes: i64,
+    copy: Option<String>,
     created_at: String,
     last_active_at: String,
 }
@@ -114,6 +123,9 @@ impl TryFrom<SessionRow> for Session {
             config: row.config,
             is_evicted: row.evicted != 0,
             recorded: u64::try_from(row.recorded).unwrap_or_default(),
+            generation: row.generation,
+            changes: row.changes,
+            copy: row.copy,
             created_at: row.created_at,
             last_active_at: row.last_active_at,
         })
@@ -268,7 +280,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn set_running(&self, id: Uuid, sandbox: &str, status: Status) -> Result<()> {
         // A new sandbox has a new agent process, which reports its cost from 0.
-        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4, evicted = 0, \
+        let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4, evicted = 0, changes = changes + 1, \
              reported_cost = CASE WHEN sandbox_id = $2 THEN reported_cost ELSE 0 END WHERE id = $1";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
         query.bind(clock::now()).execute(&self.pool).await?;
@@ -282,8 +294,7 @@ impl Store {
     pub async fn change_status(&self, id: Uuid, from: &[Status], to: Status) -> Result<bool> {
         // One statement for each status: SQLite and PostgreSQL have no common list parameter.
         for from in from {
-            let statement =
-                "UPDATE sessions SET status = $3, last_active_at = $4 WHERE id = $1 AND status = $2";
+            let statement = "UPDATE sessions SET status = $3, last_active_at = $4, changes = changes + 1 WHERE id = $1 AND status = $2";
             let query = sqlx::query(statement)
                 .bind(id.to_string())
                 .bind(from.to_string())
@@ -302,7 +313,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn set_exited(&self, id: Uuid, sandbox: &str, status: Status) -> Result<bool> {
-        let statement = "UPDATE sessions SET status = $3, last_active_at = $4 \
+        let statement = "UPDATE sessions SET status = $3, last_active_at = $4, changes = changes + 1 \
              WHERE id = $1 AND sandbox_id = $2 AND status = 'active'";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
         Ok(query.bind(clock::now()).execute(&self.pool).await?.rows_affected() > 0)
@@ -314,18 +325,24 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn set_evicted(&self, id: Uuid) -> Result<bool> {
-        let statement = "UPDATE sessions SET status = 'paused', evicted = 1, last_active_at = $2 \
+        let statement = "UPDATE sessions SET status = 'paused', evicted = 1, last_active_at = $2, changes = changes + 1 \
              WHERE id = $1 AND status IN ('active', 'paused')";
         let query = sqlx::query(statement).bind(id.to_string()).bind(clock::now());
         Ok(query.execute(&self.pool).await?.rows_affected() > 0)
     }
 
-    /// Deletes a session with its messages and events.
+    /// Deletes a session with its messages and events. The objects of its copy are to be deleted.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_session(&self, id: Uuid) -> Result<()> {
-        sqlx::query("DELETE FROM sessions WHERE id = $1").bind(id.to_string()).execute(&self.pool).await?;
+        let mut transaction = self.pool.begin().await?;
+        let removal = "INSERT INTO snapshot_removals (id, objects, due) \
+             SELECT id, copy, 1 FROM sessions WHERE id = $1 AND copy IS NOT NULL";
+        for statement in [removal, "DELETE FROM sessions WHERE id = $1"] {
+            sqlx::query(statement).bind(id.to_string()).execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
         Ok(())
     }
 }

@@ -27,6 +27,8 @@ mod own_python_client;
 mod page;
 mod page_in_chromium;
 mod permissions;
+mod persisted_failures;
+mod persisted_sessions;
 mod postgres;
 mod python_client;
 mod quarantine;

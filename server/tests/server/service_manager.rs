@@ -192,7 +192,8 @@ fn packaged_settings_are_the_defaults() {
         let arguments = ["saggar-server", "--data", "/d", "--config", file.path().to_str().unwrap()];
         let settings = Settings::read(Arguments::try_parse_from(arguments).unwrap(), |_| None).unwrap();
         // Their examples are not built in.
-        let built_in = Settings { database_url: None, traces: None, saggar: None, ..settings };
+        let built_in =
+            Settings { database_url: None, snapshot_url: None, traces: None, saggar: None, ..settings };
         format!("{built_in:?}")
     };
     let packaged = packaged_settings();

@@ -2,7 +2,7 @@
 
 use super::choice::{bind_demo_program, choose_agent, refuse_without_api};
 use super::sandbox::{AgentSandbox, inner_folder};
-use super::{AgentCall, AgentRequest};
+use super::{AgentCall, AgentRequest, EventImport};
 use crate::app::disk::{self, DiskLifetime};
 use crate::app::folder_files::{self, FolderFiles};
 use crate::app::mailbox;
@@ -14,6 +14,7 @@ use crate::plan::agent::disk::DiskLimit;
 use crate::session::Session;
 use crate::session::retained_changes::RetainedChanges;
 use crate::session::snapshot::{SnapshotLimits, restore_snapshot};
+use crate::session::spool::{SpoolBounds, import_events};
 use crate::session::workspace_origin::{ChangeStorage, WorkspaceSetup};
 use crate::spec::OverlayUpper;
 use crate::spec::policy::{AdapterKind, LoadedPolicy};
@@ -73,6 +74,7 @@ impl AgentLaunch {
         self.overrides.mount_servers(session, &mut self.request)?;
         self.write_origin(call, session, retained.is_some())?;
         self.restore_snapshot(call, session)?;
+        self.import_events(call, session)?;
         let AgentLaunch { session_id, overrides, request, policy, adapter, command, disk } = self;
         let mut prepared = prepare::prepare(&call.request.sandbox, request, policy, disk)?;
         // What is in an image stays there.
@@ -139,6 +141,17 @@ impl AgentLaunch {
         let usual = SnapshotLimits::default();
         let limits = SnapshotLimits { bytes: usual.bytes.max(self.disk.bytes), ..usual };
         restore_snapshot(session.directory(), Some(&workspace), file, limits).map(drop)
+    }
+
+    /// Stores the events that a new session continues.
+    fn import_events(&self, call: &AgentCall, session: &Session) -> Result<()> {
+        let Some(EventImport { file, next }) = &call.request.events else { return Ok(()) };
+        let policy = &self.policy.effective;
+        let bounds = SpoolBounds {
+            bytes: policy.spool_size.value.bytes(),
+            remembered: usize::try_from(policy.remembered_uuids.value).unwrap_or(usize::MAX),
+        };
+        import_events(session.directory(), bounds, file, *next)
     }
 }
 

@@ -54,6 +54,8 @@ pub struct AgentRequest {
     pub resume: bool,
     /// The snapshot that a new session starts from, instead of the folder alone.
     pub snapshot: Option<PathBuf>,
+    /// The events that a new session continues.
+    pub events: Option<EventImport>,
     /// What this start adds to the folder.
     pub overrides: OverrideOptions,
     /// Whether events are kept for servers that come back, and turns outlive their connections.
@@ -69,6 +71,15 @@ pub struct AgentRequest {
     pub dies_with_parent: bool,
     /// The environment of the server that started this process as its child (DECISIONS 36).
     pub server: Option<ServerEnvironment>,
+}
+
+/// The events of an earlier session that a new one continues.
+#[derive(Debug, Clone)]
+pub struct EventImport {
+    /// A file with the output of `saggar session events`.
+    pub file: PathBuf,
+    /// The lowest number of the next event.
+    pub next: u64,
 }
 
 /// What is different for a session that outlives its caller.

@@ -1,7 +1,7 @@
 //! `saggar session create`: creates a session.
 
 use super::show;
-use crate::app::agent::AgentRequest;
+use crate::app::agent::{AgentRequest, EventImport};
 use crate::app::session;
 use crate::cli::session::{SessionCreateArgs, SessionCreateParser};
 use crate::cmd::agent::sandbox_options;
@@ -52,6 +52,7 @@ pub(super) fn recorded_request(record: &SessionRecord) -> Result<(AgentRequest, 
     request.sandbox.id = None;
     // The session has what the snapshot held.
     request.snapshot = None;
+    request.events = None;
     request.session = Some(id.clone());
     Ok((request, options))
 }
@@ -62,6 +63,7 @@ pub(in crate::cmd) fn into_request(args: SessionCreateArgs) -> AgentRequest {
         folder: args.dir,
         session: args.session,
         snapshot: args.from,
+        events: args.events.map(|file| EventImport { file, next: args.next_event }),
         overrides: args.overrides.into(),
         spool: true,
         ..AgentRequest::default()

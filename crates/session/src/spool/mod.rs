@@ -12,10 +12,12 @@
 //! that the agent writes. After a restart of the machine the numbers continue far beyond any that can have been sent,
 //! so that no number is ever used twice.
 
+mod import;
 mod segment;
 mod stored_events;
 mod uuid_log;
 
+pub use import::{SpoolBounds, import_events};
 pub use stored_events::{StoredEvent, read_stored_events};
 
 use nix::dir::Dir;

@@ -7,6 +7,7 @@ mod conformity;
 pub(crate) mod cutting_proxy;
 pub(crate) mod postgres;
 mod process;
+pub(crate) mod s3;
 mod schema;
 mod skip;
 pub(crate) mod webdriver;

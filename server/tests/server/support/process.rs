@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use sqlx::Connection;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
@@ -18,6 +19,8 @@ pub struct Server {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     directory: TempDir,
+    /// The names of the data directories, of which the last one is in use.
+    machines: Vec<String>,
     database: Option<TestDatabase>,
     url: String,
     /// Standard output of the current process.
@@ -48,6 +51,7 @@ impl Server {
             arguments: arguments.iter().map(own).collect(),
             variables: variables.iter().map(|(name, value)| (own(name), own(value))).collect(),
             directory: tempfile::tempdir().unwrap(),
+            machines: vec!["data".into()],
             database,
             url: String::new(),
             stdout: String::new(),
@@ -147,7 +151,38 @@ impl Server {
 
     /// The data directory.
     pub fn data_dir(&self) -> PathBuf {
-        self.directory.path().join("data")
+        self.directory.path().join(self.machines.last().unwrap())
+    }
+
+    /// Starts the server again with another data directory and the same database, as on another machine. The previous
+    /// process must have exited.
+    pub fn move_to(&mut self, machine: &str) {
+        let former = self.data_dir();
+        self.machines.push(machine.to_owned());
+        let current = self.data_dir();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&current).unwrap();
+        copy_database(&former, &current);
+        self.restart();
+    }
+
+    /// Starts the server again as on another machine whose data directory has the same path: its files become those in
+    /// `next`, and the former ones are kept in `former`. The previous process must have exited.
+    pub fn exchange_data(&mut self, former: &str, next: &str) {
+        let (current, former) = (self.data_dir(), self.directory.path().join(former));
+        fs::rename(&current, &former).unwrap();
+        let next = self.directory.path().join(next);
+        if next.exists() {
+            fs::rename(next, &current).unwrap();
+        } else {
+            fs::DirBuilder::new().mode(0o700).create(&current).unwrap();
+        }
+        copy_database(&former, &current);
+        self.restart();
+    }
+
+    /// Adds arguments for later starts.
+    pub fn add_arguments(&mut self, arguments: &[&str]) {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     }
 
     /// The initial key.
@@ -220,17 +255,30 @@ impl Server {
     }
 }
 
+/// Replaces a database of SQLite, and the initial key.
+fn copy_database(from: &Path, to: &Path) {
+    for name in ["saggar.db", "saggar.db-wal", "saggar.db-shm", "initial-api-key"] {
+        let _ = fs::remove_file(to.join(name));
+        if from.join(name).exists() {
+            fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
         }
-        let listed = self.saggar_command(&["list", "--json"]).output().unwrap();
-        for line in String::from_utf8_lossy(&listed.stdout).lines() {
-            let record: Value = serde_json::from_str(line).unwrap();
-            let id = record["id"].as_str().unwrap().to_owned();
-            let _ = self.saggar_command(&["end", "--remove", &id]).output();
+        while !self.machines.is_empty() {
+            let listed = self.saggar_command(&["list", "--json"]).output().unwrap();
+            for line in String::from_utf8_lossy(&listed.stdout).lines() {
+                let record: Value = serde_json::from_str(line).unwrap();
+                let id = record["id"].as_str().unwrap().to_owned();
+                let _ = self.saggar_command(&["end", "--remove", &id]).output();
+            }
+            self.machines.pop();
         }
     }
 }

@@ -125,5 +125,16 @@ pub fn with_sequence_number(line: &[u8], number: u64) -> Option<Vec<u8>> {
     Some(with)
 }
 
+/// The line without the sequence number that [`with_sequence_number`] has added, and the number; `None` if it has none.
+pub fn split_sequence_number(line: &[u8]) -> Option<(Vec<u8>, u64)> {
+    const MEMBER: &[u8] = b",\"seq\":";
+    let body = line.strip_suffix(b"}\n")?;
+    let at = body.windows(MEMBER.len()).rposition(|part| part == MEMBER)?;
+    let (body, member) = body.split_at(at);
+    let digits = member.strip_prefix(MEMBER)?;
+    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(([body, b"}\n"].concat(), number))
+}
+
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,13 @@ fn the_number_stands_beside_data_that_stays_as_it_is() {
         text,
         "{\"ev\":\"message\",\"data\":{ \"a\":1e400,\"a\":2.50 },\"id\":\"x\",\"seq\":18446744073709551615}\n"
     );
+    assert_eq!(split_sequence_number(text.as_bytes()), Some((line.to_vec(), u64::MAX)));
     for bad in [&b""[..], b"}", b"{}", b"\n", b"x\n"] {
         assert_eq!(with_sequence_number(bad, 1), None);
+        assert_eq!(split_sequence_number(bad), None);
+    }
+    for bad in [&b"{\"seq\":1}\n"[..], b"{\"a\":1,\"seq\":x}\n", b"{\"a\":1,\"seq\":1}"] {
+        assert_eq!(split_sequence_number(bad), None);
     }
 }
 

@@ -1,0 +1,132 @@
+//! Restores sessions from the snapshot store, as new sessions of saggar with the same id.
+
+use super::Persisted;
+use super::copy::SessionCopy;
+use super::folder_archive::{decompress, unpack_folder};
+use super::restore_error::RestoreError;
+use super::staging::Staging;
+use crate::error::{Context, Error, Result};
+use crate::saggar::{SessionOrigin, SessionRecord};
+use crate::session_directory::{remove_session_directory, session_directory, write_generation};
+use crate::store::{Agent, Session};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use tokio::task::spawn_blocking;
+use tracing::info;
+use uuid::Uuid;
+
+impl Persisted {
+    /// Starts a session from its copy. The caller holds the lock of the session. Files of another
+    /// generation on this machine are removed when the copy has been downloaded.
+    ///
+    /// The row gets the new generation last. Until then the files here are not those of the session: a server that is
+    /// killed restores it again, and a failure leaves the files of another machine in use.
+    ///
+    /// # Errors
+    /// Fails if an object is missing or was changed, if the key of the server is another one than that of the copy, if
+    /// another server has restored the session meanwhile, or if the sandbox cannot be started.
+    pub async fn restore(
+        &self,
+        session: &Session,
+        copy: &str,
+    ) -> std::result::Result<SessionRecord, RestoreError> {
+        let copy: SessionCopy =
+            serde_json::from_str(copy).context(|| "cannot read the copy of the session")?;
+        let agent = self.store.agent(&session.tenant_id, &session.agent_name).await?;
+        let agent = agent.ok_or_else(|| Error::new("its agent was deleted"))?;
+        let id = session.id;
+        let staging = Staging::create(&self.data_dir)?;
+        let policy = self.decrypt_policy(session, &copy).await?;
+        let needs_folder = copy.has_own_folder || !self.has_agent_folder(&agent).await?;
+        let downloaded = self.download(&copy, needs_folder, &staging).await;
+        downloaded.map_err(|error| RestoreError::of_store(format_args!("session {id}"), &error))?;
+        let next = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
+
+        let generation = Uuid::new_v4().to_string();
+        write_generation(&self.data_dir, id, &generation).await?;
+        self.remove_files(id).await?;
+        let folder = needs_folder.then(|| staging.file("folder.tar.gz"));
+        let files = write_files(session_directory(&self.data_dir, id), folder, agent, policy).await?;
+        let (snapshot, events) = (staging.file("snapshot"), staging.file("events"));
+        let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, next)) };
+        let policy = files.policy.as_deref();
+        let record = self.program.create(id, &files.folder, policy, Some(origin)).await?;
+        match self.store.replace_generation(id, &session.generation, &generation).await {
+            Ok(true) => {}
+            unchanged => {
+                self.remove_files(id).await?;
+                let error = unchanged.err().unwrap_or_else(|| Error::new("another server has changed it"));
+                return Err(error.into());
+            }
+        }
+        info!("session {}: restored from the snapshot store", id);
+        Ok(record)
+    }
+
+    /// Ends the session in saggar, and removes all files of it on this machine.
+    async fn remove_files(&self, id: Uuid) -> Result<()> {
+        if self.program.find_session(id).await?.is_some() {
+            self.program.end(id, true).await?;
+        }
+        remove_session_directory(&self.data_dir, id).await;
+        Ok(())
+    }
+
+    async fn decrypt_policy(&self, session: &Session, copy: &SessionCopy) -> Result<Option<String>> {
+        let Some(sealed) = copy.policy.clone() else { return Ok(None) };
+        let (cipher, owner) = (self.cipher.clone(), session.id.to_string());
+        let opened = spawn_blocking(move || cipher.open(&owner, &sealed.into())).await;
+        let opened = opened.context(|| "cannot decrypt its variables")?;
+        opened.map(Some).map_err(|_| {
+            Error::new(
+                "cannot decrypt its variables: set the ASH_CREDENTIAL_KEY of the server that stored them",
+            )
+        })
+    }
+
+    async fn download(&self, copy: &SessionCopy, needs_folder: bool, staging: &Staging) -> Result<()> {
+        self.objects.download(&copy.snapshot, &staging.file("snapshot")).await?;
+        self.objects.download(&copy.events, &staging.file("events.gz")).await?;
+        if needs_folder {
+            self.objects.download(&copy.folder, &staging.file("folder.tar.gz")).await?;
+        }
+        let (compressed, events) = (staging.file("events.gz"), staging.file("events"));
+        let decompressed = spawn_blocking(move || decompress(&compressed, &events)).await;
+        decompressed.context(|| "cannot decompress events")?.context(|| "cannot decompress events")
+    }
+}
+
+/// The paths to pass to `saggar session create`.
+struct RestoredFiles {
+    folder: PathBuf,
+    policy: Option<PathBuf>,
+}
+
+/// Writes the files of a session that the server has, besides those of saggar. Without an archive, its folder is that of the
+/// agent.
+async fn write_files(
+    directory: PathBuf,
+    folder: Option<PathBuf>,
+    agent: Agent,
+    policy: Option<String>,
+) -> Result<RestoredFiles> {
+    let context = || "cannot write the files of the session";
+    let written = spawn_blocking(move || {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let mut files = RestoredFiles { folder: agent.path.into(), policy: None };
+        if let Some(archive) = folder {
+            files.folder = directory.join("agent");
+            unpack_folder(&archive, &files.folder)?;
+        }
+        if let Some(policy) = policy {
+            let file = directory.join("policy.toml");
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(&file)?.write_all(policy.as_bytes())?;
+            files.policy = Some(file);
+        }
+        Ok::<_, io::Error>(files)
+    });
+    written.await.context(context)?.context(context)
+}
