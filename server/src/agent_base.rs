@@ -50,7 +50,7 @@ pub fn adopt(data_dir: &Path, agent: &Agent) -> Result<()> {
 /// Fails if the file cannot be written.
 pub fn write_bases(data_dir: &Path, agent: &Agent, hashes: &[&str]) -> Result<()> {
     let file = base_file(data_dir, &agent.tenant_id, &agent.name);
-    replace(&file, &hashes.join("\n")).context(|| format!("cannot write {}", file.display()))
+    replace(&file, hashes.join("\n").as_bytes()).context(|| format!("cannot write {}", file.display()))
 }
 
 /// Removes the file of an agent that was deleted.

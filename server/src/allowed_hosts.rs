@@ -1,12 +1,11 @@
 //! The hosts that a client has allowed for a session: the file `allowed-hosts.json` in its directory. saggar forgets them
 //! with the sandbox, and the server allows them again in the next one.
 
+use crate::durable_file::replace;
 use crate::session_directory::session_directory;
 use saggar_policy::{BadValue, HostRule};
-use saggar_sys::replace_file::{SyncPolicy, Writers, replace_file};
-use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -53,7 +52,7 @@ pub async fn add_allowed_hosts(data_dir: &Path, id: Uuid, rules: &[String]) -> i
         let mut all = read(&file)?;
         let is_changed = add_once(&mut all, rules);
         if is_changed {
-            write(&file, &all)?;
+            replace(&file, &serde_json::to_vec(&all)?)?;
         }
         Ok(is_changed)
     })
@@ -76,15 +75,6 @@ fn read(file: &Path) -> io::Result<Vec<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
-}
-
-fn write(file: &Path, rules: &[String]) -> io::Result<()> {
-    if let Some(directory) = file.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
-    let text = serde_json::to_vec(rules)?;
-    // The lock of the session excludes other writers.
-    replace_file(file, Writers::One, 0o600, SyncPolicy::Content, |output| output.write_all(&text))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub async fn write_generation(data_dir: &Path, id: Uuid, generation: &str) -> Re
     let file = generation_file(data_dir, id);
     let context = || format!("cannot write {}", file.display());
     let (file, generation) = (file.clone(), generation.to_owned());
-    spawn_blocking(move || replace(&file, &generation)).await.context(context)?.context(context)
+    spawn_blocking(move || replace(&file, generation.as_bytes())).await.context(context)?.context(context)
 }
 
 /// Removes what tells the generation of a session that was deleted.

@@ -6,7 +6,7 @@ use super::download::download;
 use super::error::ApiError;
 use super::extract::{JsonBody, PathId, SessionId, body_uuid};
 use super::objects::{BinaryFile, Confirmation};
-use super::sessions::find_session;
+use super::sessions::{find_session, find_session_here};
 use crate::attachment_files;
 use crate::store::{AttachmentRow, NewAttachment};
 use axum::Json;
@@ -129,17 +129,31 @@ pub(super) async fn create(
         let (row, content) = store_attachment(&app, &caller, (session, message), &body, content).await?;
         drop(agent_lock);
         let path = format!("{WORKSPACE_DIRECTORY}/{}", body.filename);
-        app.running.mark_changed(&caller.tenant, session).await?;
-        let copied = app.program.write_file(session, &path, &content).await;
-        app.running.mark_changed(&caller.tenant, session).await?;
+        let copied = copy_to_workspace(&app, &caller, session, &path, &content).await;
         // The attachment exists, and the client can write the file itself.
-        let error = copied.err().map(|error| format!("Cannot write {path} in the workspace: {error}"));
+        let failed = |error: ApiError| format!("Cannot write {path} in the workspace: {}", error.into_text());
+        let error = copied.err().map(failed);
         Ok(Json(NewAttachmentResponse { attachment: row.into(), workspace_error: error }))
     });
     let response = stored
         .await
         .unwrap_or_else(|| Err(ApiError::internal("Cannot store the attachment: internal error")))?;
     Ok((StatusCode::CREATED, response))
+}
+
+/// Writes an attachment into the workspace of its session.
+async fn copy_to_workspace(
+    app: &App,
+    caller: &Caller,
+    session: Uuid,
+    path: &str,
+    content: &[u8],
+) -> Result<(), ApiError> {
+    find_session_here(app, caller, session).await?;
+    app.running.mark_changed(&caller.tenant, session).await?;
+    let written = app.program.write_file(session, path, content).await;
+    app.running.mark_changed(&caller.tenant, session).await?;
+    written.map_err(|error| ApiError::internal(error.to_string()))
 }
 
 fn checked_content(body: &AttachBody, max_size: usize) -> Result<Vec<u8>, ApiError> {

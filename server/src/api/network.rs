@@ -109,6 +109,7 @@ async fn allow_in_session(app: &App, session: &Session, rules: &[String]) -> Res
         let text = "The hosts are allowed until the sandbox ends, and cannot be stored";
         ApiError::internal(format!("{text}: {error}"))
     })?;
+    app.running.mark_changed(&session.tenant_id, session.id).await?;
     if !is_new && !is_stored {
         return Ok(());
     }

@@ -101,6 +101,11 @@ impl ChangeQueue {
         ChangeQueue { shared: Arc::new(shared) }
     }
 
+    /// Whether there is a snapshot store.
+    pub fn is_enabled(&self) -> bool {
+        self.shared.is_enabled
+    }
+
     /// Adds a session that has changed.
     pub fn add_session(&self, tenant: &str, id: Uuid) {
         self.add(CopyTarget::Session { tenant: tenant.to_owned(), id });

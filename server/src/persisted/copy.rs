@@ -27,6 +27,9 @@ pub struct SessionCopy {
     pub has_own_folder: bool,
     /// The policy with the variables of the session, encrypted with the key of the server; `None` without variables.
     pub policy: Option<Sealed>,
+    /// The hosts that clients have allowed for the session.
+    #[serde(default)]
+    pub allowed_hosts: Vec<String>,
     /// The number of the last event.
     pub last_event: u64,
     /// The sequence number of the last message before the copy was begun.
@@ -87,6 +90,7 @@ mod tests {
             folder: object("f"),
             has_own_folder: false,
             policy: None,
+            allowed_hosts: Vec::new(),
             last_event: 7,
             last_message: 2,
             is_idle: true,

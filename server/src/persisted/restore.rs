@@ -5,6 +5,7 @@ use super::copy::SessionCopy;
 use super::folder_archive::{decompress, unpack_folder};
 use super::restore_error::RestoreError;
 use super::staging::Staging;
+use crate::allowed_hosts::add_allowed_hosts;
 use crate::error::{Context, Error, Result};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_directory::{remove_session_directory, session_directory, write_generation};
@@ -13,9 +14,14 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::info;
 use uuid::Uuid;
+
+/// How long the download of a copy may take: the session is locked meanwhile.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Persisted {
     /// Starts a session from its copy. The caller holds the lock of the session. Files of another
@@ -40,7 +46,8 @@ impl Persisted {
         let staging = Staging::create(&self.data_dir)?;
         let policy = self.decrypt_policy(session, &copy).await?;
         let needs_folder = copy.has_own_folder || !self.has_agent_folder(&agent).await?;
-        let downloaded = self.download(&copy, needs_folder, &staging).await;
+        let downloaded = timeout(DOWNLOAD_TIMEOUT, self.download(&copy, needs_folder, &staging)).await;
+        let downloaded = downloaded.context(|| "the download takes too long").and_then(|done| done);
         downloaded.map_err(|error| RestoreError::of_store(format_args!("session {id}"), &error))?;
         let next = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
 
@@ -49,6 +56,10 @@ impl Persisted {
         self.remove_files(id).await?;
         let folder = needs_folder.then(|| staging.file("folder.tar.gz"));
         let files = write_files(session_directory(&self.data_dir, id), folder, agent, policy).await?;
+        if !copy.allowed_hosts.is_empty() {
+            let added = add_allowed_hosts(&self.data_dir, id, &copy.allowed_hosts).await;
+            added.context(|| "cannot store the allowed hosts of the session")?;
+        }
         let (snapshot, events) = (staging.file("snapshot"), staging.file("events"));
         let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, next)) };
         let policy = files.policy.as_deref();

@@ -7,7 +7,10 @@ use super::copy::SessionCopy;
 use super::folder_archive::{compress_lines, pack_folder};
 use super::removals::Upload;
 use super::staging::Staging;
+use crate::allowed_hosts::read_allowed_hosts;
 use crate::error::{Context, Error, Result};
+use crate::running::RunningSession;
+use crate::saggar::{CONTROL_TIMEOUT, call_control};
 use crate::session_directory::{is_here, session_directory};
 use crate::store::{NewCopy, Session, Status};
 use object_store::path::Path as Key;
@@ -45,6 +48,7 @@ struct CopiedFiles {
     folder: Option<PathBuf>,
     has_own_folder: bool,
     policy: Option<String>,
+    allowed_hosts: Vec<String>,
     last_message: i64,
     is_idle: bool,
 }
@@ -90,6 +94,8 @@ impl Persisted {
         let changes = files.session.changes;
         if let Some(previous) = &files.previous
             && files.folder.is_none()
+            && !(previous.policy.is_some() && files.session.status == Status::Ended)
+            && previous.allowed_hosts == files.allowed_hosts
             && (previous.is_idle, previous.last_message) == (files.is_idle, files.last_message)
             && previous.snapshot.sha256 == hash(files.staging.file("snapshot")).await?
             && previous.events.sha256 == hash(files.staging.file("events.gz")).await?
@@ -144,7 +150,10 @@ impl Persisted {
         }
         let previous: Option<SessionCopy> =
             session.copy.as_deref().and_then(|copy| serde_json::from_str(copy).ok());
-        let is_idle = running.is_none_or(|running| !running.runs_turn());
+        let is_idle = match &running {
+            Some(running) => is_idle(running).await,
+            None => true,
+        };
         let last_message = self.store.last_message(id).await?;
         let staging = Staging::create(&self.data_dir)?;
         self.program.save_snapshot(id, &staging.file("snapshot")).await?;
@@ -172,6 +181,8 @@ impl Persisted {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error).context(|| "cannot read the variables of the session"),
         };
+        let allowed_hosts = read_allowed_hosts(&self.data_dir, id).await;
+        let allowed_hosts = allowed_hosts.context(|| "cannot read the allowed hosts of the session")?;
         let folder = match folder {
             Some(folder) => Some(pack(&staging, folder).await?),
             None => None,
@@ -191,6 +202,7 @@ impl Persisted {
             folder,
             has_own_folder,
             policy,
+            allowed_hosts,
             last_message,
             is_idle,
         }))
@@ -209,6 +221,8 @@ impl Persisted {
                 let sealed = spawn_blocking(move || cipher.seal(&owner, &policy)).await;
                 Some(sealed.context(|| "cannot encrypt the variables of the session")??.into())
             }
+            // The variables can be secrets, and no later start needs them.
+            None if session.status == Status::Ended => None,
             None => previous.as_ref().and_then(|copy| copy.policy.clone()),
         };
         let folder = match (files.folder, previous) {
@@ -222,11 +236,21 @@ impl Persisted {
             folder,
             has_own_folder: files.has_own_folder,
             policy,
+            allowed_hosts: files.allowed_hosts,
             last_event,
             last_message: files.last_message,
             is_idle: files.is_idle,
         })
     }
+}
+
+/// Whether the sandbox has no work, and no client is about to give it some.
+async fn is_idle(running: &RunningSession) -> bool {
+    if running.runs_turn() || running.try_exclude_use().is_none() {
+        return false;
+    }
+    let state = call_control(&running.control, "state", &json!({}), CONTROL_TIMEOUT).await;
+    state.is_ok_and(|state| state["session"]["busy"] == false)
 }
 
 /// The beginning of the keys of a session. Names are percent-encoded, so that each is one part of the key.

@@ -213,7 +213,7 @@ impl RunningSessions {
     /// Fails if the database cannot be read or written.
     pub async fn reattach(&self) -> Result<()> {
         let sessions = self.store.sessions_to_reattach().await?;
-        if sessions.is_empty() {
+        if sessions.is_empty() && !self.changes.is_enabled() {
             return Ok(());
         }
         let records = match self.program.list().await {
@@ -260,6 +260,22 @@ impl RunningSessions {
                 if status == Status::Ended {
                     remove_session_directory(&self.data_dir, session.id).await;
                 }
+            }
+        }
+        self.end_ended(records.into_values()).await
+    }
+
+    /// Ends the sandboxes of sessions that have ended on another machine.
+    async fn end_ended(&self, records: impl Iterator<Item = SessionRecord>) -> Result<()> {
+        for record in records.filter(|record| record.state != SessionState::Ended) {
+            let Ok(id) = record.id.parse() else { continue };
+            if !self.store.has_ended(id).await? {
+                continue;
+            }
+            info!("session {id} has ended on another machine: its sandbox here is ended");
+            match self.program.end(id, false).await {
+                Ok(()) => remove_session_directory(&self.data_dir, id).await,
+                Err(error) => warn!("session {id}: cannot end its sandbox: {error}"),
             }
         }
         Ok(())

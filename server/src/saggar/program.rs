@@ -57,7 +57,7 @@ impl std::error::Error for CommandError {}
 
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
-        CommandError(error.to_string())
+        CommandError::new(error.to_string())
     }
 }
 

@@ -241,6 +241,16 @@ impl Store {
         rows.into_iter().map(SessionRow::try_into).collect()
     }
 
+    /// Whether a session exists and has ended.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn has_ended(&self, id: Uuid) -> Result<bool> {
+        let statement = "SELECT COUNT(*) FROM sessions WHERE id = $1 AND status = 'ended'";
+        let count: i64 = sqlx::query_scalar(statement).bind(id.to_string()).fetch_one(&self.pool).await?;
+        Ok(count > 0)
+    }
+
     /// Counts the active sessions of all tenants.
     ///
     /// # Errors

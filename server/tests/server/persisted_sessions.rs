@@ -1,7 +1,7 @@
 //! Copies of sessions in a snapshot store, and sessions that continue on another machine.
 
 use crate::support::s3::S3;
-use crate::support::{Client, Frame, Server, deploy_body, has_exited, wait_until};
+use crate::support::{Client, Frame, Server, deploy_body, has_exited, settings_file, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
@@ -220,6 +220,47 @@ fn former_machine_does_not_use_its_obsolete_files() {
     change(&client, &session, "resume");
     assert_eq!(read(&client, &session, "file"), "second");
     assert!(remembers(&client, &session));
+}
+
+#[test]
+fn former_machine_ends_the_sandbox_of_a_session_that_ended_elsewhere() {
+    let mut scene = Scene::start();
+    let session = scene.server.create_session();
+    let client = scene.server.client();
+    client.run_turn(&session, "my name is Ann");
+    wait_for_copies(&client);
+    let supervisor = scene.server.supervisor(&session);
+    scene.server.stop(Signal::KILL);
+
+    scene.server.move_to("second");
+    let client = scene.server.client();
+    change(&client, &session, "resume");
+    client.delete(&format!("/api/sessions/{session}")).expect(200);
+    assert!(scene.server.stop(Signal::TERM).success());
+    assert!(!has_exited(supervisor), "the first machine has not noticed");
+
+    scene.server.move_to("data");
+    wait_until("the sandbox of the ended session is ended", || has_exited(supervisor));
+}
+
+#[test]
+fn allowed_hosts_of_a_session_are_allowed_on_another_machine() {
+    let settings = settings_file("[sandbox]\noptions = [\"--allow-host\", \"192.0.2.1:80\"]\n");
+    let config = settings.path().to_str().unwrap();
+    let mut scene = Scene::start_with(tempfile::tempdir().unwrap(), &["--config", config]);
+    let session = scene.server.create_session();
+    let client = scene.server.client();
+    let path = format!("/api/sessions/{session}/network");
+    wait_for_copies(&client);
+    client.post(&path, &json!({ "allow": ["192.0.2.1:81"] })).expect(200);
+    change(&client, &session, "stop");
+    assert!(scene.server.stop(Signal::TERM).success());
+
+    scene.server.move_to("second");
+    let client = scene.server.client();
+    change(&client, &session, "resume");
+    let allowed = client.get(&path).expect(200)["allow"].clone();
+    assert_eq!(allowed, json!(["192.0.2.1:80", "192.0.2.1:81"]));
 }
 
 #[test]
