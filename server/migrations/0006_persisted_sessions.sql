@@ -12,6 +12,9 @@ ALTER TABLE sessions ADD COLUMN copied BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE agents ADD COLUMN copy TEXT;
 ALTER TABLE agents ADD COLUMN changes BIGINT NOT NULL DEFAULT 1;
 ALTER TABLE agents ADD COLUMN copied BIGINT NOT NULL DEFAULT 0;
+-- The id of the data directory in which the deployed files were changed last; empty for a folder of the operator, and if it
+-- is unknown.
+ALTER TABLE agents ADD COLUMN machine TEXT NOT NULL DEFAULT '';
 
 -- Objects of the snapshot store that no copy has, or will have until an upload completes.
 CREATE TABLE snapshot_removals (

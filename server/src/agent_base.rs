@@ -1,8 +1,9 @@
-//! The copies in the snapshot store that the deployed folder of an agent on this machine is based on: the file `NAME.copy`
-//! beside the folder, with one SHA-256 in each line.
+//! Which folder of an agent a server uses that shares its database with servers on other machines.
 //!
-//! Another machine can have deployed the agent since. Then the copy of the row is none of these: the folder is not used and
-//! not copied, but replaced by that copy.
+//! A folder that the operator has placed outside of the data directory is used on each machine that has it. Deployed files
+//! are those of the machine that has changed them last, or of the copy in the snapshot store: the file `NAME.copy` beside a
+//! deployed folder has the SHA-256 of the copies that it is based on, one in each line. If the copy of the row is none of
+//! these, another machine has changed the agent since: the folder is not used, but replaced by that copy.
 
 use crate::agent_folder::{agents_directory, deployed_folder, is_agent_folder};
 use crate::durable_file::replace;
@@ -18,25 +19,42 @@ pub fn copy_of(agent: &Agent) -> Option<StoredObject> {
     serde_json::from_str(agent.copy.as_deref()?).ok()
 }
 
-/// Whether the folder of an agent on this machine is the one that its row means. So is a folder that the operator has
-/// placed outside of the data directory, and any folder without a copy.
+/// Returns the folder of an agent on this machine, whose id is `machine`. `None` if the copy is to be restored first.
 ///
 /// # Errors
-/// Fails if the file cannot be read: then it is unknown.
-pub fn is_current(data_dir: &Path, agent: &Agent) -> Result<bool> {
-    let Some(copy) = copy_of(agent) else { return Ok(true) };
-    if !is_agent_folder(Path::new(&agent.path)) {
-        return Ok(false);
+/// Fails if it is unknown which copies the folder is based on.
+pub fn current_folder(data_dir: &Path, machine: &str, agent: &Agent) -> Result<Option<PathBuf>> {
+    let path = PathBuf::from(&agent.path);
+    let Some(copy) = copy_of(agent) else { return Ok(Some(path)) };
+    let is_placed = is_placed(data_dir, agent);
+    if is_placed && is_agent_folder(&path) {
+        return Ok(Some(path));
     }
-    Ok(!is_deployed_here(data_dir, agent) || bases(data_dir, agent)?.contains(&copy.sha256))
+    let deployed = deployed_folder(data_dir, &agent.tenant_id, &agent.name);
+    if !is_agent_folder(&deployed) {
+        return Ok(None);
+    }
+    let is_current = !is_placed && agent.machine == machine || bases(data_dir, agent)?.contains(&copy.sha256);
+    Ok(is_current.then_some(deployed))
 }
 
-/// Whether the folder of an agent is that of its deployed files in this data directory.
+/// Whether the operator has placed the folder of an agent.
+pub fn is_placed(data_dir: &Path, agent: &Agent) -> bool {
+    agent.machine.is_empty() && !is_deployed_here(data_dir, agent)
+}
+
+/// Whether this machine may store a copy of the folder: it is the operator's, or its last change was made here.
+pub fn may_copy(data_dir: &Path, machine: &str, agent: &Agent) -> bool {
+    let is_here = is_agent_folder(Path::new(&agent.path));
+    is_here && (agent.machine.is_empty() || agent.machine == machine && is_deployed_here(data_dir, agent))
+}
+
+/// Whether the row means the folder of deployed files in this data directory.
 pub fn is_deployed_here(data_dir: &Path, agent: &Agent) -> bool {
     Path::new(&agent.path) == deployed_folder(data_dir, &agent.tenant_id, &agent.name)
 }
 
-/// Declares the folder on this machine the one that follows the current copy, as after a deployment.
+/// Declares the deployed folder on this machine the one that follows the current copy, as after a deployment.
 ///
 /// # Errors
 /// Fails if the file cannot be written.

@@ -29,6 +29,11 @@ impl<K: Eq + Hash> KeyedLocks<K> {
         self.get(key).write_owned().await
     }
 
+    /// Returns the shared lock of this key if no one holds the exclusive one, or waits for it.
+    pub fn try_read(&self, key: K) -> Option<OwnedRwLockReadGuard<()>> {
+        self.get(key).try_read_owned().ok()
+    }
+
     /// Returns the exclusive lock of this key if it has no holder and no waiter.
     pub fn try_write(&self, key: K) -> Option<OwnedRwLockWriteGuard<()>> {
         self.get(key).try_write_owned().ok()
@@ -53,6 +58,7 @@ mod tests {
         assert!(locks.write("b").now_or_never().is_some());
         assert!(locks.write("a").now_or_never().is_none() && locks.read("a").now_or_never().is_none());
         assert!(locks.try_write("b").is_some() && locks.try_write("a").is_none());
+        assert!(locks.try_read("b").is_some() && locks.try_read("a").is_none());
         drop(held);
         let _shared = locks.read("a").await;
         assert!(locks.read("a").now_or_never().is_some());

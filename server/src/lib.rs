@@ -15,8 +15,9 @@
 //! mutex         mutexes after a panic
 //! open_files    the limit on open files
 //! data_lock     the lock of the data directory
+//! machine_id    the id of the data directory
 //! agent_folder  agent folders on disk
-//! agent_base    the copies that the deployed folders are based on
+//! agent_base    which folder of an agent this machine uses
 //! durable_file  small files that survive a crash of the machine
 //! agent_files   files in an agent folder
 //! allowed_hosts  hosts that clients have allowed for sessions
@@ -47,6 +48,7 @@ pub mod error;
 pub mod hangup;
 pub mod http_server;
 pub mod keyed_locks;
+pub mod machine_id;
 mod mutex;
 pub mod open_files;
 pub mod persisted;
@@ -68,6 +70,7 @@ use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::http_server::ConnectionLimits;
+use crate::machine_id::machine_id;
 use crate::open_files::raise_open_file_limit;
 use crate::persisted::{ChangeQueue, Persisted};
 use crate::running::RunningSessions;
@@ -104,7 +107,7 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     if let Some(lock) = DatabaseLock::acquire(&database_url).await? {
         tokio::spawn(lock.maintain());
     }
-    let store = Store::open(&database_url).await?;
+    let store = Store::open(&database_url).await?.for_machine(&machine_id(&data_dir)?);
     let program = Program::find(&settings, &data_dir);
     let certificate = settings.tls.clone().map(ServerCertificate::load).transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)

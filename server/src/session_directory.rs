@@ -16,6 +16,12 @@ pub fn session_directory(data_dir: &Path, id: Uuid) -> PathBuf {
     data_dir.join("sessions").join(id.to_string())
 }
 
+/// Returns the folder in the directory of a session that only this session has, as it has its own prompt or MCP servers.
+/// Without it, the folder of the session is that of its agent.
+pub fn own_folder(directory: &Path) -> PathBuf {
+    directory.join("agent")
+}
+
 /// Whether the files of a session on this machine are those that its row means: not those of a machine that the session
 /// has left, nor those of a restore that was not completed.
 ///

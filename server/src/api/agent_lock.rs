@@ -24,12 +24,13 @@ pub(super) async fn use_agent(app: &App, tenant: &str, name: &str) -> Result<Opt
         }
         let lock = app.agent_locks.read((tenant.to_owned(), name.to_owned())).await;
         let Some(agent) = app.store.agent(tenant, name).await? else { return Ok(None) };
-        let is_current = match &app.persisted {
-            Some(persisted) => persisted.has_current_folder(&agent).await?,
-            None => true,
+        let folder = match &app.persisted {
+            Some(persisted) => persisted.current_folder(&agent).await?,
+            None => Some(agent.path.clone().into()),
         };
-        if is_current {
-            return Ok(Some(UsedAgent { agent, _lock: lock }));
+        if let Some(folder) = folder {
+            let path = folder.to_string_lossy().into_owned();
+            return Ok(Some(UsedAgent { agent: Agent { path, ..agent }, _lock: lock }));
         }
         // It has changed between the two locks.
     }

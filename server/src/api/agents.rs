@@ -92,16 +92,21 @@ pub(super) async fn deploy(
     let files = body.files.iter().flatten().map(decode_file).collect::<Result<Vec<NewFile>, ApiError>>()?;
     let name = body.name.clone();
     let deployed = change_agent(app, caller, name, move |app, caller, name| async move {
+        let has_files = body.path.is_none();
         let folder = match body.path {
             Some(path) => resolve_folder(&app, &caller, &path)?,
-            None => write_folder(&app, &caller, &name, files, body.system_prompt).await?,
+            None => {
+                let folder = write_folder(&app, &caller, &name, files, body.system_prompt).await?;
+                adopt_folder(&app, &caller, &name).await?;
+                folder
+            }
         };
-        adopt_folder(&app, &caller, &name).await?;
         let env = body.env.map(|env| json!(env).to_string());
         let deployment = Deployment {
             tenant: &caller.tenant,
             name: &name,
             path: &folder.to_string_lossy(),
+            has_files,
             env: env.as_deref(),
         };
         Ok(app.store.deploy(&deployment).await?)

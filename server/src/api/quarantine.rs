@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::extract::{JsonBody, SessionId};
 use super::objects::Confirmation;
 use super::scope;
-use super::sessions::{find_session, record_lifecycle_event};
+use super::sessions::{find_session_here, record_lifecycle_event};
 use crate::api_key::KeyScope;
 use crate::saggar::{CommandError, QuarantinedFile, Release, select_quarantined};
 use crate::store::Session;
@@ -75,7 +75,7 @@ pub(super) async fn list(
     caller: Caller,
     SessionId(id): SessionId,
 ) -> Result<Json<QuarantineList>, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     let files = app.program.quarantined_files(id).await.map_err(|error| failed(&error))?;
     Ok(Json(QuarantineList { files }))
 }
@@ -102,7 +102,7 @@ pub(super) async fn release(
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<ReleaseBody>,
 ) -> Result<Json<Confirmation>, ApiError> {
-    find_session(&app, &caller, id).await?;
+    find_session_here(&app, &caller, id).await?;
     if body.action == ReleaseAction::Restore {
         scope::require(caller.scope, KeyScope::Admin, "Restoring a file from quarantine")?;
     }
@@ -120,7 +120,7 @@ pub(super) async fn release(
 
 async fn release_files(app: &App, caller: &Caller, id: Uuid, body: &ReleaseBody) -> Result<(), ApiError> {
     let _session_lock = app.running.lock_session(id).await;
-    let session = find_session(app, caller, id).await?;
+    let session = find_session_here(app, caller, id).await?;
     let is_restore = body.action == ReleaseAction::Restore;
     // saggar would move the file to quarantine again after the next turn.
     if is_restore && app.running.attach_if_served(&session).await.map_err(|error| failed(&error))?.is_some() {
@@ -139,11 +139,13 @@ async fn release_files(app: &App, caller: &Caller, id: Uuid, body: &ReleaseBody)
         ReleaseAction::Restore => Release::Restore { force: body.force },
         ReleaseAction::Remove => Release::Remove,
     };
+    app.running.mark_changed(&session.tenant_id, id).await?;
     let released = app.program.release(id, release, body.names.as_ref().map(|_| names.as_slice())).await;
     let gone = match &released {
         Ok(()) => selected,
         Err(_) => without_remaining(app, id, selected).await,
     };
+    app.running.mark_changed(&session.tenant_id, id).await?;
     record_release(app, &session, body.action, &gone).await?;
     released.map_err(|error| match release {
         Release::Restore { force: false } if error.is_other_file() => {

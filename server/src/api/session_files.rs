@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::variables::Variables;
 use crate::agent_folder::{self, SessionOverrides};
 use crate::saggar::policy_with_variables;
-use crate::session_directory::session_directory;
+use crate::session_directory::{own_folder, session_directory};
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use std::fs;
@@ -75,11 +75,11 @@ pub(super) async fn fork(
 fn fork_in(parent: &Path, directory: &Path, agent: &Path, variables: &Variables) -> io::Result<SessionFiles> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut files = SessionFiles { folder: agent.to_owned(), policy: None };
-    let (own_folder, has_ended) = (parent.join("agent"), !parent.exists());
-    if own_folder.exists() || has_ended {
+    let (parent_folder, has_ended) = (own_folder(parent), !parent.exists());
+    if parent_folder.exists() || has_ended {
         // The session may have had a folder of its own: its changes are not to be applied to that of the agent.
-        let from = if has_ended { agent } else { &own_folder };
-        files.folder = directory.join("agent");
+        let from = if has_ended { agent } else { &parent_folder };
+        files.folder = own_folder(directory);
         agent_folder::create_session_folder(from, &files.folder, &SessionOverrides::default())?;
     }
     let policy = match fs::read_to_string(parent.join("policy.toml")) {
@@ -101,7 +101,7 @@ fn create_in(directory: &Path, request: &SessionRequest) -> io::Result<SessionFi
     }
     let mut files = SessionFiles { folder: request.agent.clone(), policy: None };
     if request.prompt.is_some() || request.mcp_servers.is_some() {
-        files.folder = directory.join("agent");
+        files.folder = own_folder(directory);
         let overrides =
             SessionOverrides { prompt: request.prompt.as_deref(), mcp_servers: request.mcp_servers.as_ref() };
         agent_folder::create_session_folder(&request.agent, &files.folder, &overrides)?;

@@ -160,7 +160,7 @@ pub(super) async fn find_snapshot(app: &App, caller: &Caller, id: &str) -> Resul
     let unknown = || ApiError::bad_request("Invalid or inaccessible snapshot");
     let (session, name) = id.split_once('/').ok_or_else(unknown)?;
     let session = Uuid::parse_str(session).map_err(|_| unknown())?;
-    find_session(app, caller, session).await.map_err(|_| unknown())?;
+    find_session_here(app, caller, session).await.map_err(|_| unknown())?;
     let snapshots = app.program.list_snapshots(session).await.map_err(|error| failed(&error))?;
     snapshots.into_iter().find(|snapshot| snapshot.name == name).map(|found| found.file).ok_or_else(unknown)
 }

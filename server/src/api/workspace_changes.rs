@@ -1,12 +1,15 @@
 //! Changes of an agent in its workspace, compared with the folder that the session started from.
 
 use super::App;
+use super::agent_change::change_agent;
+use super::agent_lock::restore_error;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId};
 use super::objects::Confirmation;
 use super::sessions::find_session_here;
 use crate::saggar::{CommandError, Settlement, WorkspaceChange};
+use crate::session_directory::{own_folder, session_directory};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -14,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -88,7 +92,16 @@ pub(super) async fn apply(
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<PathsBody>,
 ) -> Result<Json<Confirmation>, ApiError> {
-    settle(app, caller, id, body, Settlement::Apply).await
+    let session = find_session_here(&app, &caller, id).await?;
+    let own = own_folder(&session_directory(&app.data_dir, id));
+    if !tokio::fs::try_exists(own).await.unwrap_or(false) {
+        apply_to_agent(app, caller, id, session.agent_name, body).await?;
+        return Ok(Json(Confirmation::new()));
+    }
+    let tasks = app.tasks.clone();
+    let settled = tasks.run(async move { settle(&app, &caller, id, &body, Settlement::Apply).await });
+    settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))?;
+    Ok(Json(Confirmation::new()))
 }
 
 /// Removes changes from the workspace.
@@ -111,33 +124,49 @@ pub(super) async fn discard(
     SessionId(id): SessionId,
     JsonBody(body): JsonBody<PathsBody>,
 ) -> Result<Json<Confirmation>, ApiError> {
-    settle(app, caller, id, body, Settlement::Discard).await
+    find_session_here(&app, &caller, id).await?;
+    let tasks = app.tasks.clone();
+    let settled = tasks.run(async move { settle(&app, &caller, id, &body, Settlement::Discard).await });
+    settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))?;
+    Ok(Json(Confirmation::new()))
+}
+
+/// Applies changes to the folder of an agent, which is an agent that changes.
+async fn apply_to_agent(
+    app: Arc<App>,
+    caller: Caller,
+    id: Uuid,
+    agent: String,
+    body: PathsBody,
+) -> Result<(), ApiError> {
+    change_agent(app, caller, agent, move |app, caller, agent| async move {
+        if let Some(persisted) = &app.persisted {
+            let restored = persisted.restore_locked_agent(&caller.tenant, &agent).await;
+            restored.map_err(|error| restore_error("Cannot apply changes to the agent", error))?;
+        }
+        // The lock keeps a copy from being made between the two.
+        app.store.mark_agent_changed(&caller.tenant, &agent).await?;
+        settle(&app, &caller, id, &body, Settlement::Apply).await
+    })
+    .await
 }
 
 async fn settle(
-    app: Arc<App>,
-    caller: Caller,
-    id: uuid::Uuid,
-    body: PathsBody,
+    app: &App,
+    caller: &Caller,
+    id: Uuid,
+    body: &PathsBody,
     settlement: Settlement,
-) -> Result<Json<Confirmation>, ApiError> {
-    find_session_here(&app, &caller, id).await?;
-    let tasks = app.tasks.clone();
-    let settled = tasks.run(async move {
-        let _session_lock = app.running.lock_session(id).await;
-        let session = find_session_here(&app, &caller, id).await?;
-        if app.running.attach_if_served(&session).await.map_err(|error| failed(&error))?.is_some() {
-            let text = "The sandbox is running: stop the session first";
-            return Err(ApiError::with_status(StatusCode::CONFLICT, text));
-        }
-        app.running.mark_changed(&session.tenant_id, id).await?;
-        app.program.settle_changes(id, settlement, &body.paths).await.map_err(|error| {
-            let text = error.to_string();
-            ApiError::with_status(StatusCode::CONFLICT, text)
-        })
-    });
-    settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))?;
-    Ok(Json(Confirmation::new()))
+) -> Result<(), ApiError> {
+    let _session_lock = app.running.lock_session(id).await;
+    let session = find_session_here(app, caller, id).await?;
+    if app.running.attach_if_served(&session).await.map_err(|error| failed(&error))?.is_some() {
+        let text = "The sandbox is running: stop the session first";
+        return Err(ApiError::with_status(StatusCode::CONFLICT, text));
+    }
+    app.running.mark_changed(&session.tenant_id, id).await?;
+    let settled = app.program.settle_changes(id, settlement, &body.paths).await;
+    settled.map_err(|error| ApiError::with_status(StatusCode::CONFLICT, error.to_string()))
 }
 
 fn failed(error: &CommandError) -> ApiError {

@@ -5,7 +5,7 @@ use super::folder_archive::unpack_folder;
 use super::restore_error::RestoreError;
 use super::staging::Staging;
 use super::upload::{CopyOutcome, FOLDER, hash, pack};
-use crate::agent_base::{self, copy_of, is_current, is_deployed_here};
+use crate::agent_base::{self, copy_of, current_folder, is_deployed_here, is_placed, may_copy};
 use crate::agent_folder::{install, is_agent_folder};
 use crate::error::{Context, Error, Result};
 use crate::store::{Agent, NewCopy};
@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
 impl Persisted {
-    /// Stores the folder of an agent, unless it does not follow the current copy.
+    /// Stores the folder of an agent, if it is the operator's, or its last change was made on this machine.
     pub(super) async fn copy_agent(&self, tenant: &str, name: &str) -> Result<CopyOutcome> {
         let staging = Staging::create(&self.data_dir)?;
         let Some((agent, packed)) = self.pack_agent(tenant, name, &staging).await? else {
@@ -41,7 +41,8 @@ impl Persisted {
             let _lock = self.agent_locks.write((tenant.to_owned(), name.to_owned())).await;
             let hashes = previous.iter().map(|copy| copy.sha256.as_str()).chain([object.sha256.as_str()]);
             self.write_bases(&agent, &hashes.collect::<Vec<_>>()).await?;
-            let is_stored = self.store.set_agent_copy((tenant, name), agent.copy.as_deref(), &new).await?;
+            let machine = if is_placed(&self.data_dir, &agent) { "" } else { self.store.machine() };
+            let is_stored = self.store.set_agent_copy(&agent, machine, &new).await?;
             if is_stored {
                 self.write_bases(&agent, &[&object.sha256]).await?;
             }
@@ -51,7 +52,7 @@ impl Persisted {
         self.end_upload(&upload, stored.await).await
     }
 
-    /// Archives the folder of an agent while it does not change; `None` if it is not on this machine.
+    /// Archives the folder of an agent while it does not change; `None` if another machine is to copy it.
     async fn pack_agent(
         &self,
         tenant: &str,
@@ -60,7 +61,7 @@ impl Persisted {
     ) -> Result<Option<(Agent, PathBuf)>> {
         let _lock = self.agent_locks.read((tenant.to_owned(), name.to_owned())).await;
         let Some(agent) = self.store.agent(tenant, name).await? else { return Ok(None) };
-        if !self.has_agent_folder(&agent).await? {
+        if !self.may_copy(&agent).await? {
             return Ok(None);
         }
         let packed = pack(staging, agent.path.clone().into()).await?;
@@ -87,9 +88,9 @@ impl Persisted {
     /// # Errors
     /// Fails if the object is missing or was changed, or if the folder cannot be written.
     pub async fn restore_agent(&self, tenant: &str, name: &str) -> std::result::Result<(), RestoreError> {
-        match self.store.agent(tenant, name).await? {
-            Some(agent) if !self.has_current_folder(&agent).await? => {}
-            _ => return Ok(()),
+        let Some(agent) = self.store.agent(tenant, name).await? else { return Ok(()) };
+        if self.current_folder(&agent).await?.is_some_and(|folder| self.is_path_of(&agent, &folder)) {
+            return Ok(());
         }
         let _lock = self.agent_locks.write((tenant.to_owned(), name.to_owned())).await;
         self.restore_locked_agent(tenant, name).await
@@ -106,7 +107,10 @@ impl Persisted {
     ) -> std::result::Result<(), RestoreError> {
         let Some(agent) = self.store.agent(tenant, name).await? else { return Ok(()) };
         let Some(copy) = copy_of(&agent) else { return Ok(()) };
-        if self.has_current_folder(&agent).await? {
+        if let Some(folder) = self.current_folder(&agent).await? {
+            if !self.is_path_of(&agent, &folder) {
+                self.store.set_agent_path(tenant, name, &folder.to_string_lossy()).await?;
+            }
             return Ok(());
         }
         let staging = Staging::create(&self.data_dir)?;
@@ -122,23 +126,42 @@ impl Persisted {
             Ok::<_, Error>(folder)
         });
         let folder = installed.await.context(|| "cannot write its folder")??;
-        self.store.set_agent_path(tenant, name, &folder.to_string_lossy()).await?;
+        if !self.is_path_of(&agent, &folder) {
+            self.store.set_agent_path(tenant, name, &folder.to_string_lossy()).await?;
+        }
         info!("agent {name}: restored its folder from the snapshot store");
         Ok(())
     }
 
-    /// Whether the folder of an agent on this machine is the one that its row means.
+    /// Returns the folder of an agent on this machine; `None` if its copy is to be restored first.
     ///
     /// # Errors
-    /// As [`is_current`].
-    pub async fn has_current_folder(&self, agent: &Agent) -> Result<bool> {
-        let (data_dir, agent) = (self.data_dir.clone(), agent.clone());
-        spawn_blocking(move || is_current(&data_dir, &agent)).await.context(|| "cannot read the agent")?
+    /// As [`current_folder`].
+    pub async fn current_folder(&self, agent: &Agent) -> Result<Option<PathBuf>> {
+        let (data_dir, machine, agent) =
+            (self.data_dir.clone(), self.store.machine().to_owned(), agent.clone());
+        let found = spawn_blocking(move || current_folder(&data_dir, &machine, &agent)).await;
+        found.context(|| "cannot read the agent")?
     }
 
-    /// Whether the folder exists and is current.
-    pub(super) async fn has_agent_folder(&self, agent: &Agent) -> Result<bool> {
-        Ok(is_agent_folder(Path::new(&agent.path)) && self.has_current_folder(agent).await?)
+    /// The same, if the folder exists.
+    ///
+    /// # Errors
+    /// As [`current_folder`].
+    pub(super) async fn usable_folder(&self, agent: &Agent) -> Result<Option<PathBuf>> {
+        Ok(self.current_folder(agent).await?.filter(|folder| is_agent_folder(folder)))
+    }
+
+    /// Whether the row of an agent has this folder of it. A path of the operator stays: another machine can have the folder.
+    fn is_path_of(&self, agent: &Agent, folder: &Path) -> bool {
+        Path::new(&agent.path) == folder || is_placed(&self.data_dir, agent)
+    }
+
+    async fn may_copy(&self, agent: &Agent) -> Result<bool> {
+        let (data_dir, machine, agent) =
+            (self.data_dir.clone(), self.store.machine().to_owned(), agent.clone());
+        let checked = spawn_blocking(move || may_copy(&data_dir, &machine, &agent)).await;
+        checked.context(|| "cannot read the agent")
     }
 
     async fn write_bases(&self, agent: &Agent, hashes: &[&str]) -> Result<()> {

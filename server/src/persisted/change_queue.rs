@@ -17,6 +17,8 @@ const REST_FACTOR: u32 = 3;
 /// Delay before a failed copy is tried again; it doubles with each failure in a row.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(300);
+/// How long a copy waits for the end of turns before it is made during one.
+const MAX_PUT_OFF: Duration = Duration::from_secs(60);
 
 /// What is copied, or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,6 +77,8 @@ struct Changes {
 struct NextAttempt {
     due: Instant,
     failures: u32,
+    /// When the copy was first put off because of a turn.
+    put_off: Option<Instant>,
 }
 
 /// What a worker copies. It passes it to [`ChangeQueue::finish`] or [`ChangeQueue::retry`].
@@ -83,7 +87,15 @@ pub(super) struct CopyAttempt {
     pub(super) target: CopyTarget,
     /// How many copies have failed since the last one.
     pub(super) failures: u32,
+    put_off: Option<Instant>,
     begun: Instant,
+}
+
+impl CopyAttempt {
+    /// Whether turns have put the copy off for long enough.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.put_off.is_some_and(|first| first.elapsed() >= MAX_PUT_OFF)
+    }
 }
 
 /// What a worker does next.
@@ -129,8 +141,11 @@ impl ChangeQueue {
         let mut changes = lock(&self.shared.changes);
         changes.rests.retain(|_, end| *end > now);
         let due = changes.rests.get(&target).map_or(now, |end| *end).max(now + COPY_DELAY);
-        let new = || NextAttempt { due, failures: 0 };
-        changes.waiting.entry(target).or_insert_with(new);
+        let new = NextAttempt { due, failures: 0, put_off: None };
+        let waiting = changes.waiting.entry(target).or_insert(new);
+        if waiting.failures == 0 {
+            waiting.due = waiting.due.min(due);
+        }
         drop(changes);
         self.shared.changed.notify_one();
     }
@@ -193,9 +208,11 @@ impl ChangeQueue {
         if due > Instant::now() && !*is_closed {
             return WorkerStep::WaitUntil(due);
         }
-        let failures = waiting.remove(&target).map_or(0, |attempt| attempt.failures);
+        let Some(NextAttempt { failures, put_off, .. }) = waiting.remove(&target) else {
+            return WorkerStep::Wait;
+        };
         copied.insert(target.clone());
-        WorkerStep::Copy(CopyAttempt { target, failures, begun: Instant::now() })
+        WorkerStep::Copy(CopyAttempt { target, failures, put_off, begun: Instant::now() })
     }
 
     /// Ends a copy. The next one waits in proportion to its time.
@@ -211,13 +228,29 @@ impl ChangeQueue {
         self.shared.changed.notify_one();
     }
 
+    /// Puts a copy off to the end of the turn that runs, or until it is overdue.
+    pub(super) fn put_off(&self, attempt: CopyAttempt) {
+        let mut changes = lock(&self.shared.changes);
+        changes.copied.remove(&attempt.target);
+        let first = attempt.put_off.unwrap_or(attempt.begun);
+        let new = NextAttempt { due: first + MAX_PUT_OFF, failures: attempt.failures, put_off: None };
+        changes.waiting.entry(attempt.target).or_insert(new).put_off = Some(first);
+        drop(changes);
+        self.shared.changed.notify_one();
+    }
+
     /// Ends a copy that has failed; it is tried again later.
     pub(super) fn retry(&self, attempt: CopyAttempt) {
         let mut changes = lock(&self.shared.changes);
         changes.copied.remove(&attempt.target);
         if !changes.is_closed {
-            let due = Instant::now() + delay(attempt.failures);
-            changes.waiting.insert(attempt.target, NextAttempt { due, failures: attempt.failures + 1 });
+            let pause = delay(attempt.failures).max(attempt.begun.elapsed() * REST_FACTOR);
+            let next = NextAttempt {
+                due: Instant::now() + pause,
+                failures: attempt.failures + 1,
+                put_off: attempt.put_off,
+            };
+            changes.waiting.insert(attempt.target, next);
         }
         drop(changes);
         self.shared.changed.notify_one();
@@ -233,6 +266,7 @@ fn delay(failures: u32) -> Duration {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use tokio::time::timeout;
 
     #[tokio::test]
     async fn changes_during_a_copy_cause_one_more() {
@@ -265,6 +299,26 @@ mod tests {
         assert_eq!(attempt.failures, 1);
         queue.retry(attempt);
         assert!(queue.take().await.is_none() && queue.take().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn copy_that_turns_put_off_is_made_after_the_next_turn_or_when_it_is_overdue() {
+        let queue = ChangeQueue::new(true);
+        let id = Uuid::new_v4();
+        queue.add_session("t", id);
+        let first = queue.take().await.unwrap();
+        queue.put_off(first);
+        assert!(queue.take().now_or_never().is_none());
+        // The end of a turn, after which the next one has begun.
+        queue.add_session("t", id);
+        let second = timeout(COPY_DELAY * 2, queue.take()).await.unwrap().unwrap();
+        assert!(!second.is_overdue());
+        queue.put_off(second);
+        assert!(timeout(MAX_PUT_OFF / 2, queue.take()).await.is_err());
+        let third = timeout(MAX_PUT_OFF, queue.take()).await.unwrap().unwrap();
+        assert!(third.is_overdue());
+        queue.finish(&third);
+        assert!(queue.is_empty());
     }
 
     #[tokio::test]

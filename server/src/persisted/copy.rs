@@ -36,6 +36,9 @@ pub struct SessionCopy {
     pub last_message: i64,
     /// Whether no turn was running.
     pub is_idle: bool,
+    /// No event after the copy has a lower number: a restore has skipped those below.
+    #[serde(default)]
+    pub next_event: u64,
 }
 
 /// An encrypted text, as [`SealedText`].
@@ -63,7 +66,7 @@ impl SessionCopy {
     /// The number of the first event after a restore, given what the database has recorded. If events can have been sent
     /// that neither the copy nor the database has, their numbers are skipped: no number is ever used twice.
     pub(super) fn next_event(&self, recorded: u64, last_message: i64) -> u64 {
-        let last = recorded.max(self.last_event);
+        let last = recorded.max(self.last_event).max(self.next_event.saturating_sub(1));
         let is_complete = self.is_idle && recorded <= self.last_event && last_message == self.last_message;
         if is_complete { last + 1 } else { last.saturating_add(POSSIBLY_SENT) + 1 }
     }
@@ -94,8 +97,12 @@ mod tests {
             last_event: 7,
             last_message: 2,
             is_idle: true,
+            next_event: 0,
         };
         assert_eq!((copy.next_event(7, 2), copy.next_event(5, 2)), (8, 8));
+        // A copy after a restore that has skipped numbers.
+        let skipped = SessionCopy { next_event: 100, ..copy.clone() };
+        assert_eq!((skipped.next_event(7, 2), skipped.next_event(120, 2)), (100, 120 + POSSIBLY_SENT + 1));
         for (copy, recorded, message) in
             [(copy.clone(), 9, 2), (copy.clone(), 7, 3), (SessionCopy { is_idle: false, ..copy }, 7, 2)]
         {

@@ -8,8 +8,8 @@ use super::staging::Staging;
 use crate::allowed_hosts::add_allowed_hosts;
 use crate::error::{Context, Error, Result};
 use crate::saggar::{SessionOrigin, SessionRecord};
-use crate::session_directory::{remove_session_directory, session_directory, write_generation};
-use crate::store::{Agent, Session};
+use crate::session_directory::{own_folder, remove_session_directory, session_directory, write_generation};
+use crate::store::Session;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use tracing::info;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 /// How long the download of a copy may take: the session is locked meanwhile.
@@ -38,42 +38,67 @@ impl Persisted {
         session: &Session,
         copy: &str,
     ) -> std::result::Result<SessionRecord, RestoreError> {
-        let copy: SessionCopy =
+        let mut copy: SessionCopy =
             serde_json::from_str(copy).context(|| "cannot read the copy of the session")?;
         let agent = self.store.agent(&session.tenant_id, &session.agent_name).await?;
         let agent = agent.ok_or_else(|| Error::new("its agent was deleted"))?;
         let id = session.id;
         let staging = Staging::create(&self.data_dir)?;
         let policy = self.decrypt_policy(session, &copy).await?;
-        let needs_folder = copy.has_own_folder || !self.has_agent_folder(&agent).await?;
+        // A caller that changes the agent waits for the lock of the session, which is held here.
+        let agent_lock = self.agent_locks.try_read((agent.tenant_id.clone(), agent.name.clone()));
+        let folder = match &agent_lock {
+            Some(_) if !copy.has_own_folder => self.usable_folder(&agent).await?,
+            _ => None,
+        };
+        let needs_folder = folder.is_none();
         let downloaded = timeout(DOWNLOAD_TIMEOUT, self.download(&copy, needs_folder, &staging)).await;
         let downloaded = downloaded.context(|| "the download takes too long").and_then(|done| done);
         downloaded.map_err(|error| RestoreError::of_store(format_args!("session {id}"), &error))?;
-        let next = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
+        copy.next_event = copy.next_event(session.recorded, self.store.last_message(session.id).await?);
 
         let generation = Uuid::new_v4().to_string();
         write_generation(&self.data_dir, id, &generation).await?;
         self.remove_files(id).await?;
-        let folder = needs_folder.then(|| staging.file("folder.tar.gz"));
-        let files = write_files(session_directory(&self.data_dir, id), folder, agent, policy).await?;
+        let started = self.start_restored(session, &copy, &generation, folder, policy, &staging).await;
+        if started.is_err()
+            && let Err(error) = self.remove_files(id).await
+        {
+            warn!("session {id}: cannot remove what its restore has written: {error}");
+        }
+        let record = started?;
+        info!("session {}: restored from the snapshot store", id);
+        Ok(record)
+    }
+
+    /// Starts the sandbox of a session, and replaces the generation of its row. Its folder is `folder`, or that of the copy.
+    async fn start_restored(
+        &self,
+        session: &Session,
+        copy: &SessionCopy,
+        generation: &str,
+        folder: Option<PathBuf>,
+        policy: Option<String>,
+        staging: &Staging,
+    ) -> Result<SessionRecord> {
+        let id = session.id;
+        let folder = match folder {
+            Some(folder) => RestoredFolder::OfAgent(folder),
+            None => RestoredFolder::Archive(staging.file("folder.tar.gz")),
+        };
+        let files = write_files(session_directory(&self.data_dir, id), folder, policy).await?;
         if !copy.allowed_hosts.is_empty() {
             let added = add_allowed_hosts(&self.data_dir, id, &copy.allowed_hosts).await;
             added.context(|| "cannot store the allowed hosts of the session")?;
         }
         let (snapshot, events) = (staging.file("snapshot"), staging.file("events"));
-        let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, next)) };
-        let policy = files.policy.as_deref();
-        let record = self.program.create(id, &files.folder, policy, Some(origin)).await?;
-        match self.store.replace_generation(id, &session.generation, &generation).await {
-            Ok(true) => {}
-            unchanged => {
-                self.remove_files(id).await?;
-                let error = unchanged.err().unwrap_or_else(|| Error::new("another server has changed it"));
-                return Err(error.into());
-            }
+        let origin = SessionOrigin { snapshot: &snapshot, events: Some((&events, copy.next_event)) };
+        let record = self.program.create(id, &files.folder, files.policy.as_deref(), Some(origin)).await?;
+        let text = serde_json::to_string(copy).context(|| "cannot encode the copy")?;
+        match self.store.set_restored(session, generation, &text).await? {
+            true => Ok(record),
+            false => Err(Error::new("another server has changed it")),
         }
-        info!("session {}: restored from the snapshot store", id);
-        Ok(record)
     }
 
     /// Ends the session in saggar, and removes all files of it on this machine.
@@ -115,22 +140,31 @@ struct RestoredFiles {
     policy: Option<PathBuf>,
 }
 
-/// Writes the files of a session that the server has, besides those of saggar. Without an archive, its folder is that of the
-/// agent.
+/// The folder of a restored session.
+enum RestoredFolder {
+    OfAgent(PathBuf),
+    /// That of the session alone.
+    Archive(PathBuf),
+}
+
+/// Writes the files of a session that the server has, besides those of saggar.
 async fn write_files(
     directory: PathBuf,
-    folder: Option<PathBuf>,
-    agent: Agent,
+    folder: RestoredFolder,
     policy: Option<String>,
 ) -> Result<RestoredFiles> {
     let context = || "cannot write the files of the session";
     let written = spawn_blocking(move || {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let mut files = RestoredFiles { folder: agent.path.into(), policy: None };
-        if let Some(archive) = folder {
-            files.folder = directory.join("agent");
-            unpack_folder(&archive, &files.folder)?;
-        }
+        let folder = match folder {
+            RestoredFolder::OfAgent(folder) => folder,
+            RestoredFolder::Archive(archive) => {
+                let folder = own_folder(&directory);
+                unpack_folder(&archive, &folder)?;
+                folder
+            }
+        };
+        let mut files = RestoredFiles { folder, policy: None };
         if let Some(policy) = policy {
             let file = directory.join("policy.toml");
             let mut options = OpenOptions::new();

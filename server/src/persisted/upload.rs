@@ -11,7 +11,7 @@ use crate::allowed_hosts::read_allowed_hosts;
 use crate::error::{Context, Error, Result};
 use crate::running::RunningSession;
 use crate::saggar::{CONTROL_TIMEOUT, call_control};
-use crate::session_directory::{is_here, session_directory};
+use crate::session_directory::{is_here, own_folder, session_directory};
 use crate::store::{NewCopy, Session, Status};
 use object_store::path::Path as Key;
 use ring::digest::{Context as Hasher, SHA256};
@@ -37,6 +37,8 @@ pub(super) enum CopyOutcome {
     Unchanged,
     /// It was deleted, or this machine does not have it.
     NotHere,
+    /// A turn runs.
+    DuringTurn,
 }
 
 /// The files of a copy before their upload.
@@ -53,24 +55,31 @@ struct CopiedFiles {
     is_idle: bool,
 }
 
+/// What a copy is made of.
+enum Collected {
+    Files(Box<CopiedFiles>),
+    Nothing(CopyOutcome),
+}
+
 impl Persisted {
     /// Copies what changes until the queue is closed.
     pub(super) async fn work(self) {
         while let Some(attempt) = self.changes.take().await {
             let copied = match &attempt.target {
-                CopyTarget::Session { tenant, id } => self.copy_session(tenant, *id).await,
+                CopyTarget::Session { tenant, id } => {
+                    self.copy_session(tenant, *id, attempt.is_overdue()).await
+                }
                 CopyTarget::Agent { tenant, name } => self.copy_agent(tenant, name).await,
                 CopyTarget::Removals => self.remove_objects().await,
             };
             match copied {
+                Ok(CopyOutcome::DuringTurn) => self.changes.put_off(attempt),
                 Ok(outcome) => {
                     if attempt.failures > 0 {
                         info!("{}: its copy is stored again", attempt.target);
                     }
-                    let counted = match outcome {
-                        CopyOutcome::Copied => &self.counts.copied,
-                        CopyOutcome::Unchanged | CopyOutcome::NotHere => &self.counts.unchanged,
-                    };
+                    let is_copied = matches!(outcome, CopyOutcome::Copied);
+                    let counted = if is_copied { &self.counts.copied } else { &self.counts.unchanged };
                     counted.fetch_add(1, Ordering::Relaxed);
                     self.changes.finish(&attempt);
                 }
@@ -87,8 +96,12 @@ impl Persisted {
         }
     }
 
-    async fn copy_session(&self, tenant: &str, id: Uuid) -> Result<CopyOutcome> {
-        let Some(files) = self.collect(tenant, id).await? else { return Ok(CopyOutcome::NotHere) };
+    /// Copies a session. While a turn runs, only if the copy is overdue, or the server exits.
+    async fn copy_session(&self, tenant: &str, id: Uuid, is_overdue: bool) -> Result<CopyOutcome> {
+        let files = match self.collect(tenant, id, is_overdue).await? {
+            Collected::Files(files) => *files,
+            Collected::Nothing(outcome) => return Ok(outcome),
+        };
         let last_event = compress_events(&files.staging).await?;
         let generation = files.session.generation.clone();
         let changes = files.session.changes;
@@ -128,25 +141,37 @@ impl Persisted {
     }
 
     /// Writes the files of a copy to a staging directory, while no client changes the state of the session.
-    async fn collect(&self, tenant: &str, id: Uuid) -> Result<Option<CopiedFiles>> {
+    async fn collect(&self, tenant: &str, id: Uuid, is_overdue: bool) -> Result<Collected> {
+        let nothing = |outcome| Ok(Collected::Nothing(outcome));
+        let Some(session) = self.store.session(tenant, id).await? else {
+            return nothing(CopyOutcome::NotHere);
+        };
+        // The first copy can be that of the folder of the agent. The lock of an agent is taken before those of its sessions.
+        let _agent_lock = match session.copy {
+            None => Some(self.agent_locks.read((tenant.to_owned(), session.agent_name)).await),
+            Some(_) => None,
+        };
         let _session_lock = self.running.lock_session(id).await;
-        let Some(session) = self.store.session(tenant, id).await? else { return Ok(None) };
+        let Some(session) = self.store.session(tenant, id).await? else {
+            return nothing(CopyOutcome::NotHere);
+        };
         if !is_here(&self.data_dir, &session).await? {
             if self.running.get(id).is_some() {
                 self.running.end_obsolete(id).await;
             }
-            return Ok(None);
+            self.forget_variables(&session).await?;
+            return nothing(CopyOutcome::NotHere);
         }
         if self.program.find_session(id).await?.is_none() {
-            return Ok(None);
+            return nothing(CopyOutcome::NotHere);
         }
         let running = self.running.get(id);
         if session.status == Status::Active
             && running.as_ref().is_some_and(|running| running.runs_turn())
+            && !is_overdue
             && !self.changes.is_closed()
         {
-            // The end of the turn adds it again.
-            return Ok(None);
+            return nothing(CopyOutcome::DuringTurn);
         }
         let previous: Option<SessionCopy> =
             session.copy.as_deref().and_then(|copy| serde_json::from_str(copy).ok());
@@ -160,7 +185,7 @@ impl Persisted {
         // After the snapshot: no event of it is missing.
         self.program.save_events(id, &staging.file("events")).await?;
         let directory = session_directory(&self.data_dir, id);
-        let own = directory.join("agent");
+        let own = own_folder(&directory);
         // Both are gone after the session has ended.
         let has_directory = directory.exists();
         let has_own_folder = if has_directory {
@@ -174,7 +199,9 @@ impl Persisted {
             None
         } else {
             let agent = self.store.agent(&session.tenant_id, &session.agent_name).await?;
-            Some(agent.ok_or_else(|| Error::new("its agent was deleted"))?.path.into())
+            let agent = agent.ok_or_else(|| Error::new("its agent was deleted"))?;
+            let folder = self.usable_folder(&agent).await?;
+            Some(folder.ok_or_else(|| Error::new("the folder of its agent is missing"))?)
         };
         let policy = match fs::read_to_string(directory.join("policy.toml")) {
             Ok(policy) => Some(policy),
@@ -195,7 +222,7 @@ impl Persisted {
             }
             (folder, _) => folder,
         };
-        Ok(Some(CopiedFiles {
+        Ok(Collected::Files(Box::new(CopiedFiles {
             staging,
             session,
             previous,
@@ -205,7 +232,19 @@ impl Persisted {
             allowed_hosts,
             last_message,
             is_idle,
-        }))
+        })))
+    }
+
+    /// Removes the variables, which can be secrets, from the copy of a session that ended and whose files another machine has.
+    async fn forget_variables(&self, session: &Session) -> Result<()> {
+        let copy = session.copy.as_deref().and_then(|copy| serde_json::from_str::<SessionCopy>(copy).ok());
+        let Some(copy) = copy.filter(|copy| copy.policy.is_some() && session.status == Status::Ended) else {
+            return Ok(());
+        };
+        let copy = SessionCopy { policy: None, ..copy };
+        let text = serde_json::to_string(&copy).context(|| "cannot encode the copy")?;
+        self.store.replace_copy_text(session, &text).await?;
+        Ok(())
     }
 
     async fn upload_files(
@@ -215,6 +254,7 @@ impl Persisted {
         last_event: u64,
     ) -> Result<SessionCopy> {
         let CopiedFiles { staging, session, previous, .. } = files;
+        let next_event = previous.as_ref().map_or(0, |copy| copy.next_event);
         let policy = match files.policy {
             Some(policy) => {
                 let (cipher, owner) = (self.cipher.clone(), session.id.to_string());
@@ -240,6 +280,7 @@ impl Persisted {
             last_event,
             last_message: files.last_message,
             is_idle: files.is_idle,
+            next_event,
         })
     }
 }

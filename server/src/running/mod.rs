@@ -1,5 +1,6 @@
 //! The sessions with a running sandbox. Their processes outlive the server, which reattaches to them when it starts.
 
+mod left_behind;
 mod permission_log;
 mod recorder;
 mod stored_hosts;
@@ -262,21 +263,8 @@ impl RunningSessions {
                 }
             }
         }
-        self.end_ended(records.into_values()).await
-    }
-
-    /// Ends the sandboxes of sessions that have ended on another machine.
-    async fn end_ended(&self, records: impl Iterator<Item = SessionRecord>) -> Result<()> {
-        for record in records.filter(|record| record.state != SessionState::Ended) {
-            let Ok(id) = record.id.parse() else { continue };
-            if !self.store.has_ended(id).await? {
-                continue;
-            }
-            info!("session {id} has ended on another machine: its sandbox here is ended");
-            match self.program.end(id, false).await {
-                Ok(()) => remove_session_directory(&self.data_dir, id).await,
-                Err(error) => warn!("session {id}: cannot end its sandbox: {error}"),
-            }
+        if self.changes.is_enabled() {
+            self.end_left_behind(records.into_values()).await?;
         }
         Ok(())
     }
@@ -288,8 +276,10 @@ impl RunningSessions {
             "session {id} is that of another machine, or its restore was not completed: its sandbox here is ended"
         );
         if let Err(error) = self.program.end(id, false).await {
-            warn!("session {id}: cannot end its former sandbox: {error}");
+            return warn!("session {id}: cannot end its former sandbox: {error}");
         }
+        // The variables can be secrets.
+        remove_session_directory(&self.data_dir, id).await;
     }
 
     /// Starts the recorder of a session that has no stored hosts. Returns `None` if the record has no sockets: then no

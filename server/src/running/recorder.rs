@@ -124,7 +124,7 @@ async fn record_events<R: AsyncRead + Unpin>(
         if let Some(closed) = write_batch(sessions, session, &batch).await? {
             return Ok(closed);
         }
-        if batch.runs_turn == Some(false) {
+        if batch.has_ended_turn {
             sessions.changes.add_session(&session.tenant, session.id);
         }
     }
@@ -183,6 +183,8 @@ struct Batch {
     rows: Vec<RecordedRow>,
     /// Whether a turn is running after these events; `None` if none of them is of a turn.
     runs_turn: Option<bool>,
+    /// Whether one of them has ended a turn.
+    has_ended_turn: bool,
 }
 
 impl Batch {
@@ -197,7 +199,9 @@ impl Batch {
         self.last_number = number;
         let turn = event_turn_id(event);
         if let Some(turn) = turn {
-            self.runs_turn = Some(!matches!(event.body(), EventBody::Done(_) | EventBody::Error(_)));
+            let is_end = matches!(event.body(), EventBody::Done(_) | EventBody::Error(_));
+            self.runs_turn = Some(!is_end);
+            self.has_ended_turn |= is_end;
             turn_spans.end(turn, event.body());
         }
         match event.body() {
@@ -260,7 +264,8 @@ mod tests {
     }
 
     fn batch(last_number: u64) -> Batch {
-        Batch { events: 1, last_number, rows: vec![RecordedRow::Message("{}".into())], runs_turn: None }
+        let rows = vec![RecordedRow::Message("{}".into())];
+        Batch { events: 1, last_number, rows, ..Batch::default() }
     }
 
     /// As after a connection that was lost between a commit and its reply.

@@ -43,13 +43,9 @@ impl Program {
     /// # Errors
     /// As [`Program::take_snapshot`]; fails if the file exists, or is on another file system than the session.
     pub async fn save_snapshot(&self, id: Uuid, file: &Path) -> Result<(), CommandError> {
-        let before = self.list_snapshots(id).await?;
         let snapshot = self.take_snapshot(id).await?;
         let linked = tokio::fs::hard_link(&snapshot.file, file).await;
-        // It has the name of one that a client has taken in the same second.
-        if !before.iter().any(|known| known.name == snapshot.name) {
-            self.remove_snapshot(id, &snapshot.name).await?;
-        }
+        self.remove_snapshot(id, &snapshot.name).await?;
         linked.map_err(|error| CommandError::new(format!("cannot link {}: {error}", file.display())))
     }
 

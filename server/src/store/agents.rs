@@ -26,6 +26,8 @@ pub struct Agent {
     pub copy: Option<String>,
     /// The number of changes of its folder.
     pub changes: i64,
+    /// The id of the data directory in which its deployed files were changed last; empty for a folder of the operator.
+    pub machine: String,
     /// Time of the first deployment, as a timestamp of [`clock`].
     pub created_at: String,
     /// Time of the last deployment or update.
@@ -41,6 +43,8 @@ pub struct Deployment<'a> {
     pub name: &'a str,
     /// The agent folder.
     pub path: &'a str,
+    /// Whether the folder has files of the deployment; else it is the operator's.
+    pub has_files: bool,
     /// Environment variables, a JSON object of strings; `None` retains the current ones.
     pub env: Option<&'a str>,
 }
@@ -51,10 +55,10 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn deploy(&self, deployment: &Deployment<'_>) -> Result<Agent> {
-        let statement = "INSERT INTO agents (id, tenant_id, name, version, path, env, config, created_at, updated_at) \
-             VALUES ($1, $2, $3, 1, $4, COALESCE($5, '{}'), '{}', $6, $6) \
-             ON CONFLICT (tenant_id, name) DO UPDATE SET version = agents.version + 1, path = excluded.path, changes = agents.changes + 1, \
-             env = COALESCE($5, agents.env), updated_at = excluded.updated_at \
+        let statement = "INSERT INTO agents (id, tenant_id, name, version, path, env, config, created_at, updated_at, machine) \
+             VALUES ($1, $2, $3, 1, $4, COALESCE($5, '{}'), '{}', $6, $6, $7) \
+             ON CONFLICT (tenant_id, name) DO UPDATE SET version = agents.version + 1, path = excluded.path, \
+             changes = agents.changes + 1, machine = excluded.machine, env = COALESCE($5, agents.env), updated_at = excluded.updated_at \
              RETURNING *";
         Ok(sqlx::query_as(statement)
             .bind(new_id())
@@ -63,6 +67,7 @@ impl Store {
             .bind(deployment.path)
             .bind(deployment.env)
             .bind(clock::now())
+            .bind(if deployment.has_files { self.machine() } else { "" })
             .fetch_one(&self.pool)
             .await?)
     }
@@ -119,7 +124,8 @@ impl Store {
             .await?)
     }
 
-    /// Deletes an agent with its sessions and versions. The objects of their copies are to be deleted. Returns whether the agent existed.
+    /// Deletes an agent with its sessions and versions. The objects of their copies are to be deleted. Returns whether the
+    /// agent existed.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
@@ -158,7 +164,7 @@ mod tests {
     use super::*;
 
     fn deployment<'a>(tenant: &'a str, path: &'a str, env: Option<&'a str>) -> Deployment<'a> {
-        Deployment { tenant, name: "a", path, env }
+        Deployment { tenant, name: "a", path, has_files: true, env }
     }
 
     #[tokio::test]
@@ -198,7 +204,10 @@ mod tests {
     async fn agents_are_listed_in_byte_order() {
         for store in stores().await {
             for name in ["a", "_b", "B", "a-c", "aa"] {
-                store.deploy(&Deployment { tenant: "t", name, path: "/1", env: None }).await.unwrap();
+                store
+                    .deploy(&Deployment { tenant: "t", name, path: "/1", has_files: true, env: None })
+                    .await
+                    .unwrap();
             }
             let agents = store.agents("t").await.unwrap();
             let names: Vec<_> = agents.iter().map(|agent| agent.name.as_str()).collect();

@@ -1,6 +1,6 @@
 //! Copies in the snapshot store: the columns `generation`, `copy`, `changes` and `copied` of `sessions` and `agents`.
 
-use super::Store;
+use super::{Agent, Session, Store};
 use crate::error::Result;
 use sqlx::AnyConnection;
 use uuid::Uuid;
@@ -29,13 +29,14 @@ impl Store {
         Ok(())
     }
 
-    /// Counts a change of the folder of an agent.
+    /// Counts a change of the folder of an agent by this server.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn mark_agent_changed(&self, tenant: &str, name: &str) -> Result<()> {
-        let statement = "UPDATE agents SET changes = changes + 1 WHERE tenant_id = $1 AND name = $2";
-        sqlx::query(statement).bind(tenant).bind(name).execute(&self.pool).await?;
+        let statement = "UPDATE agents SET changes = changes + 1, \
+             machine = CASE WHEN machine = '' THEN machine ELSE $3 END WHERE tenant_id = $1 AND name = $2";
+        sqlx::query(statement).bind(tenant).bind(name).bind(self.machine()).execute(&self.pool).await?;
         Ok(())
     }
 
@@ -85,15 +86,28 @@ impl Store {
         Ok(())
     }
 
-    /// Replaces the generation of a session, after its sandbox was started from its copy. Returns false if the session has
-    /// been deleted or has ended, or if its generation is not `current`.
+    /// Replaces the generation of a session, after its sandbox was started from its copy, which gets this text. Returns false
+    /// if the session has been deleted or has ended, or has another generation or copy.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
-    pub async fn replace_generation(&self, id: Uuid, current: &str, new: &str) -> Result<bool> {
-        let statement = "UPDATE sessions SET generation = $3 \
-             WHERE id = $1 AND generation = $2 AND status <> 'ended'";
-        let query = sqlx::query(statement).bind(id.to_string()).bind(current).bind(new);
+    pub async fn set_restored(&self, session: &Session, generation: &str, copy: &str) -> Result<bool> {
+        let statement = "UPDATE sessions SET generation = $4, copy = $5 \
+             WHERE id = $1 AND generation = $2 AND COALESCE(copy, '') = $3 AND status <> 'ended'";
+        let query = sqlx::query(statement).bind(session.id.to_string()).bind(&session.generation);
+        let query = query.bind(session.copy.as_deref().unwrap_or_default()).bind(generation).bind(copy);
+        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+    }
+
+    /// Replaces the text of the copy of a session. Returns false if it has another generation or copy.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn replace_copy_text(&self, session: &Session, copy: &str) -> Result<bool> {
+        let statement = "UPDATE sessions SET copy = $4 \
+             WHERE id = $1 AND generation = $2 AND COALESCE(copy, '') = $3";
+        let query = sqlx::query(statement).bind(session.id.to_string()).bind(&session.generation);
+        let query = query.bind(session.copy.as_deref().unwrap_or_default()).bind(copy);
         Ok(query.execute(&self.pool).await?.rows_affected() > 0)
     }
 
@@ -106,22 +120,19 @@ impl Store {
         Ok(sqlx::query_scalar(statement).bind(id.to_string()).fetch_one(&self.pool).await?)
     }
 
-    /// Stores the copy of the folder of an agent. Returns false if the agent has been deleted, if its copy is not `former`,
-    /// or if a server that has started since deletes the objects.
+    /// Stores the copy of the folder of an agent, which was `former` when the copy was begun. Returns false if the agent has
+    /// been deleted, if its copy or its machine is another one, or if a server that has started since deletes the objects.
+    /// `machine` becomes its machine.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
-    pub async fn set_agent_copy(
-        &self,
-        (tenant, name): (&str, &str),
-        former: Option<&str>,
-        new: &NewCopy<'_>,
-    ) -> Result<bool> {
+    pub async fn set_agent_copy(&self, former: &Agent, machine: &str, new: &NewCopy<'_>) -> Result<bool> {
         let mut transaction = self.pool.begin().await?;
-        let statement = "UPDATE agents SET copy = $3, copied = $5 \
-             WHERE tenant_id = $1 AND name = $2 AND COALESCE(copy, '') = $4";
-        let query = sqlx::query(statement).bind(tenant).bind(name).bind(new.copy);
-        let query = query.bind(former.unwrap_or_default()).bind(new.changes);
+        let statement = "UPDATE agents SET copy = $3, copied = $5, \
+             machine = $6 WHERE tenant_id = $1 AND name = $2 AND COALESCE(copy, '') = $4 AND machine = $7";
+        let query = sqlx::query(statement).bind(&former.tenant_id).bind(&former.name).bind(new.copy);
+        let query = query.bind(former.copy.as_deref().unwrap_or_default()).bind(new.changes);
+        let query = query.bind(machine).bind(&former.machine);
         let updated = query.execute(&mut *transaction).await?.rows_affected();
         if updated == 0 || !complete_upload(&mut transaction, new).await? {
             return Ok(false);
@@ -237,8 +248,11 @@ mod tests {
             };
             assert!(set("", "{}").await);
             assert!(store.sessions_to_copy().await.unwrap().is_empty());
-            assert!(store.replace_generation(id, "", "one").await.unwrap());
-            assert!(!store.replace_generation(id, "", "two").await.unwrap());
+            let former = store.session("t", id).await.unwrap().unwrap();
+            assert!(store.set_restored(&former, "one", "{}").await.unwrap());
+            assert!(!store.set_restored(&former, "two", "{}").await.unwrap());
+            let current = store.session("t", id).await.unwrap().unwrap();
+            assert!(store.replace_copy_text(&current, "{}").await.unwrap());
             assert!(!set("", "{\"old\":1}").await);
             let session = store.session("t", id).await.unwrap().unwrap();
             assert_eq!((session.generation.as_str(), session.copy.as_deref()), ("one", Some("{}")));

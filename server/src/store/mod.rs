@@ -32,6 +32,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, Executor};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -47,6 +48,7 @@ const SQLITE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct Store {
     pool: AnyPool,
+    machine: Arc<str>,
 }
 
 /// A supported kind of database.
@@ -84,7 +86,18 @@ impl Store {
             .await
             .context(|| format!("cannot open the {kind} database"))?;
         sqlx::migrate!().run(&pool).await.context(|| format!("cannot migrate the {kind} database"))?;
-        Ok(Store { pool })
+        Ok(Store { pool, machine: Arc::from("") })
+    }
+
+    /// The same database, for a server whose data directory has this id. It is stored with the changes of deployed files.
+    #[must_use]
+    pub fn for_machine(self, machine: &str) -> Self {
+        Store { machine: machine.into(), ..self }
+    }
+
+    /// The id of the data directory of this server.
+    pub fn machine(&self) -> &str {
+        &self.machine
     }
 }
 

@@ -251,6 +251,16 @@ impl Store {
         Ok(count > 0)
     }
 
+    /// Whether this is the id of a session, or of a warm sandbox.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn has_sandbox(&self, id: Uuid) -> Result<bool> {
+        let statement = "SELECT (SELECT COUNT(*) FROM sessions WHERE id = $1) + (SELECT COUNT(*) FROM warm_sessions WHERE id = $1)";
+        let count: i64 = sqlx::query_scalar(statement).bind(id.to_string()).fetch_one(&self.pool).await?;
+        Ok(count > 0)
+    }
+
     /// Counts the active sessions of all tenants.
     ///
     /// # Errors

@@ -212,7 +212,7 @@ mod tests {
     async fn versions_belong_to_their_agent_and_are_deleted_with_it() {
         for store in stores().await {
             for tenant in ["one", "two"] {
-                let deployment = Deployment { tenant, name: "a", path: "/a", env: None };
+                let deployment = Deployment { tenant, name: "a", path: "/a", has_files: true, env: None };
                 store.deploy(&deployment).await.unwrap();
                 store.insert_version(tenant, "a", &content(tenant)).await.unwrap();
             }

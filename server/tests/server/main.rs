@@ -27,6 +27,7 @@ mod own_python_client;
 mod page;
 mod page_in_chromium;
 mod permissions;
+mod persisted_agents;
 mod persisted_failures;
 mod persisted_sessions;
 mod postgres;

@@ -3,7 +3,7 @@
 use crate::persisted_sessions::{
     Scene, change, metric, read, remembers, stopped_session, wait_for_copies, write,
 };
-use crate::support::{Client, Frame, Server, has_exited, saggar_program, wait_until};
+use crate::support::{Frame, Server, has_exited, saggar_program, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
@@ -127,38 +127,6 @@ fn copy_with_later_events_is_not_replaced() {
     change(&client, &session, "stop");
     wait_for_copies(&client);
     assert_eq!(scene.objects(&session), stored);
-}
-
-#[test]
-fn deployment_on_another_machine_replaces_the_former_one() {
-    let mut scene = Scene::start();
-    let deploy = |client: &Client, prompt: &str| {
-        client.post("/api/agents", &json!({ "name": "own", "systemPrompt": prompt })).expect(201);
-        wait_for_copies(client);
-    };
-    deploy(&scene.server.client(), "first");
-    assert!(scene.server.stop(Signal::TERM).success());
-    scene.server.exchange_data("one", "two");
-    deploy(&scene.server.client(), "second");
-    assert!(scene.server.stop(Signal::TERM).success());
-    scene.server.exchange_data("two", "one");
-    let client = scene.server.client();
-    let file = || client.get("/api/agents/own/files/CLAUDE.md").expect(200)["content"].clone();
-    assert_eq!(file(), "second");
-    let session =
-        client.post("/api/sessions", &json!({ "agent": "own" })).expect(201)["session"]["id"].clone();
-    assert_eq!(read(&client, session.as_str().unwrap(), "CLAUDE.md"), "second");
-    // A deployment here is not replaced by the copy of the former one.
-    client.post("/api/agents", &json!({ "name": "own", "systemPrompt": "third" })).expect(201);
-    scene.server.stop(Signal::KILL);
-    scene.server.restart();
-    let client = scene.server.client();
-    wait_for_copies(&client);
-    assert_eq!(client.get("/api/agents/own/files/CLAUDE.md").expect(200)["content"], "third");
-    assert_eq!(
-        scene.objects("folder.tar.gz").iter().filter(|file| file.to_str().unwrap().contains("/own/")).count(),
-        1
-    );
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn find_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn start_on(s3: &S3) -> Server {
+pub(crate) fn start_on(s3: &S3) -> Server {
     let variables = s3.variables();
     let mut variables: Vec<_> =
         variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -155,28 +155,6 @@ fn session_in_a_bucket_continues_on_another_machine() {
 }
 
 #[test]
-fn agent_folder_is_restored_on_another_machine() {
-    let mut scene = Scene::start();
-    let client = scene.server.client();
-    client.post("/api/agents", &json!({ "name": "own", "systemPrompt": "Own." })).expect(201);
-    let file = json!({ "files": [{ "path": "sub/f", "content": "eA==" }] });
-    client.post("/api/agents/own/files", &file).expect(200);
-    assert!(scene.server.stop(Signal::TERM).success());
-    fs::remove_dir_all(scene.server.data_dir().join("agents")).unwrap();
-    scene.server.move_to("second");
-    let client = scene.server.client();
-    let created = client.post("/api/sessions", &json!({ "agent": "own" })).expect(201);
-    let session = created["session"]["id"].as_str().unwrap();
-    assert_eq!(
-        (read(&client, session, "CLAUDE.md"), read(&client, session, "sub/f")),
-        ("Own.".into(), "x".into())
-    );
-    client.get("/api/agents/own/files/sub/f").expect(200);
-    client.delete("/api/agents/own").expect(200);
-    wait_until("the objects are deleted", || scene.objects("").is_empty());
-}
-
-#[test]
 fn repeated_message_is_not_run_again_on_another_machine() {
     let mut scene = Scene::start();
     let session = scene.server.create_session();
@@ -216,7 +194,9 @@ fn former_machine_does_not_use_its_obsolete_files() {
     scene.server.move_to("data");
     wait_until("the obsolete sandbox is ended", || has_exited(supervisor));
     let client = scene.server.client();
-    client.get(&format!("/api/sessions/{session}/files/file")).expect(404);
+    for part in ["files/file", "quarantine"] {
+        client.get(&format!("/api/sessions/{session}/{part}")).expect(404);
+    }
     change(&client, &session, "resume");
     assert_eq!(read(&client, &session, "file"), "second");
     assert!(remembers(&client, &session));
@@ -241,6 +221,25 @@ fn former_machine_ends_the_sandbox_of_a_session_that_ended_elsewhere() {
 
     scene.server.move_to("data");
     wait_until("the sandbox of the ended session is ended", || has_exited(supervisor));
+    let files = scene.server.data_dir().join("sessions").join(&session);
+    wait_until("its variables are removed", || !files.exists());
+}
+
+#[test]
+fn former_machine_stops_the_sandbox_of_a_deleted_session() {
+    let mut scene = Scene::start();
+    let session = scene.server.create_session();
+    wait_for_copies(&scene.server.client());
+    let supervisor = scene.server.supervisor(&session);
+    scene.server.stop(Signal::KILL);
+
+    scene.server.move_to("second");
+    scene.server.client().delete("/api/agents/hello").expect(200);
+    assert!(scene.server.stop(Signal::TERM).success());
+    assert!(!has_exited(supervisor), "the first machine has not noticed");
+
+    scene.server.move_to("data");
+    wait_until("the sandbox of the deleted session is stopped", || has_exited(supervisor));
 }
 
 #[test]
