@@ -68,7 +68,7 @@ impl Store {
             .bind(deployment.env)
             .bind(clock::now())
             .bind(if deployment.has_files { self.machine() } else { "" })
-            .fetch_one(&self.pool)
+            .fetch_one(&self.writer)
             .await?)
     }
 
@@ -120,7 +120,7 @@ impl Store {
             .bind(env)
             .bind(config)
             .bind(clock::now())
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.writer)
             .await?)
     }
 
@@ -130,7 +130,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<bool> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         for (table, name_column) in [("sessions", "agent_name"), ("agents", "name")] {
             let removal = format!(
                 "INSERT INTO snapshot_removals (id, objects, due) SELECT id, copy, 1 FROM {table} \

@@ -63,7 +63,7 @@ impl Store {
             .bind(new.mime_type)
             .bind(i64::try_from(new.size).unwrap_or(i64::MAX))
             .bind(clock::now());
-        Ok(query.fetch_one(&self.pool).await?)
+        Ok(query.fetch_one(&self.writer).await?)
     }
 
     /// Returns an attachment of a tenant.
@@ -94,7 +94,7 @@ impl Store {
     pub async fn delete_attachment(&self, tenant: &str, id: Uuid) -> Result<bool> {
         let statement = "DELETE FROM attachments WHERE id = $1 AND tenant_id = $2";
         let query = sqlx::query(statement).bind(id.to_string()).bind(tenant);
-        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(query.execute(&self.writer).await?.rows_affected() > 0)
     }
 }
 

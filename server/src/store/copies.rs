@@ -25,7 +25,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn mark_changed(&self, id: Uuid) -> Result<()> {
         let statement = "UPDATE sessions SET changes = changes + 1 WHERE id = $1";
-        sqlx::query(statement).bind(id.to_string()).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id.to_string()).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -36,7 +36,7 @@ impl Store {
     pub async fn mark_agent_changed(&self, tenant: &str, name: &str) -> Result<()> {
         let statement = "UPDATE agents SET changes = changes + 1, \
              machine = CASE WHEN machine = '' THEN machine ELSE $3 END WHERE tenant_id = $1 AND name = $2";
-        sqlx::query(statement).bind(tenant).bind(name).bind(self.machine()).execute(&self.pool).await?;
+        sqlx::query(statement).bind(tenant).bind(name).bind(self.machine()).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -64,7 +64,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn set_copy(&self, id: Uuid, generation: &str, new: &NewCopy<'_>) -> Result<bool> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         let statement = "UPDATE sessions SET copy = $3, copied = $4 WHERE id = $1 AND generation = $2";
         let query = sqlx::query(statement).bind(id.to_string()).bind(generation).bind(new.copy);
         let updated = query.bind(new.changes).execute(&mut *transaction).await?.rows_affected();
@@ -82,7 +82,7 @@ impl Store {
     pub async fn set_copied(&self, id: Uuid, generation: &str, changes: i64) -> Result<()> {
         let statement = "UPDATE sessions SET copied = $3 WHERE id = $1 AND generation = $2";
         let query = sqlx::query(statement).bind(id.to_string()).bind(generation).bind(changes);
-        query.execute(&self.pool).await?;
+        query.execute(&self.writer).await?;
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl Store {
              WHERE id = $1 AND generation = $2 AND COALESCE(copy, '') = $3 AND status <> 'ended'";
         let query = sqlx::query(statement).bind(session.id.to_string()).bind(&session.generation);
         let query = query.bind(session.copy.as_deref().unwrap_or_default()).bind(generation).bind(copy);
-        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(query.execute(&self.writer).await?.rows_affected() > 0)
     }
 
     /// Replaces the text of the copy of a session. Returns false if it has another generation or copy.
@@ -108,7 +108,7 @@ impl Store {
              WHERE id = $1 AND generation = $2 AND COALESCE(copy, '') = $3";
         let query = sqlx::query(statement).bind(session.id.to_string()).bind(&session.generation);
         let query = query.bind(session.copy.as_deref().unwrap_or_default()).bind(copy);
-        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(query.execute(&self.writer).await?.rows_affected() > 0)
     }
 
     /// Returns the sequence number of the last message of a session; 0 without one.
@@ -127,7 +127,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn set_agent_copy(&self, former: &Agent, machine: &str, new: &NewCopy<'_>) -> Result<bool> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         let statement = "UPDATE agents SET copy = $3, copied = $5, \
              machine = $6 WHERE tenant_id = $1 AND name = $2 AND COALESCE(copy, '') = $4 AND machine = $7";
         let query = sqlx::query(statement).bind(&former.tenant_id).bind(&former.name).bind(new.copy);
@@ -147,7 +147,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn set_agent_copied(&self, tenant: &str, name: &str, changes: i64) -> Result<()> {
         let statement = "UPDATE agents SET copied = $3 WHERE tenant_id = $1 AND name = $2";
-        sqlx::query(statement).bind(tenant).bind(name).bind(changes).execute(&self.pool).await?;
+        sqlx::query(statement).bind(tenant).bind(name).bind(changes).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn set_agent_path(&self, tenant: &str, name: &str, path: &str) -> Result<()> {
         let statement = "UPDATE agents SET path = $3 WHERE tenant_id = $1 AND name = $2";
-        sqlx::query(statement).bind(tenant).bind(name).bind(path).execute(&self.pool).await?;
+        sqlx::query(statement).bind(tenant).bind(name).bind(path).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn begin_upload(&self, upload: Uuid, keys: &str) -> Result<()> {
-        Ok(insert_removal(&mut *self.pool.acquire().await?, upload, keys, 0).await?)
+        Ok(insert_removal(&mut *self.writer.acquire().await?, upload, keys, 0).await?)
     }
 
     /// Stores that an upload did not complete.
@@ -175,7 +175,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn abandon_upload(&self, upload: Uuid) -> Result<()> {
         let statement = "UPDATE snapshot_removals SET due = 1 WHERE id = $1";
-        sqlx::query(statement).bind(upload.to_string()).execute(&self.pool).await?;
+        sqlx::query(statement).bind(upload.to_string()).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn abandon_all_uploads(&self) -> Result<()> {
-        sqlx::query("UPDATE snapshot_removals SET due = 1").execute(&self.pool).await?;
+        sqlx::query("UPDATE snapshot_removals SET due = 1").execute(&self.writer).await?;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn finish_removal(&self, id: &str) -> Result<()> {
-        sqlx::query("DELETE FROM snapshot_removals WHERE id = $1").bind(id).execute(&self.pool).await?;
+        sqlx::query("DELETE FROM snapshot_removals WHERE id = $1").bind(id).execute(&self.writer).await?;
         Ok(())
     }
 }

@@ -75,7 +75,7 @@ impl Store {
             .bind(&new.sealed.salt)
             .bind(new.label)
             .bind(clock::now())
-            .fetch_one(&self.pool)
+            .fetch_one(&self.writer)
             .await?)
     }
 
@@ -103,7 +103,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn set_credential_used(&self, tenant: &str, id: &str) -> Result<()> {
         let statement = "UPDATE credentials SET last_used_at = $3 WHERE tenant_id = $1 AND id = $2";
-        sqlx::query(statement).bind(tenant).bind(id).bind(clock::now()).execute(&self.pool).await?;
+        sqlx::query(statement).bind(tenant).bind(id).bind(clock::now()).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn delete_credential(&self, tenant: &str, id: &str) -> Result<bool> {
         let statement = "DELETE FROM credentials WHERE tenant_id = $1 AND id = $2";
-        let deleted = sqlx::query(statement).bind(tenant).bind(id).execute(&self.pool).await?;
+        let deleted = sqlx::query(statement).bind(tenant).bind(id).execute(&self.writer).await?;
         Ok(deleted.rows_affected() > 0)
     }
 }

@@ -108,7 +108,7 @@ impl Store {
             .bind(label)
             .bind(scope.to_string())
             .bind(clock::now())
-            .fetch_one(&self.pool)
+            .fetch_one(&self.writer)
             .await?;
         row.try_into()
     }
@@ -118,7 +118,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_api_key(&self, tenant: &str, id: &str, may_delete_last: bool) -> Result<DeletedKey> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         // Locks the rows, so that two requests do not delete the last two keys.
         sqlx::query("UPDATE api_keys SET scope = 'admin' WHERE tenant_id = $1 AND scope = 'admin'")
             .bind(tenant)

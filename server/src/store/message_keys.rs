@@ -31,7 +31,7 @@ impl Store {
         key: &str,
         new: KeyedMessage,
     ) -> Result<KeyedMessage> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         // Locks the session: of two repetitions at once, the second one waits and finds the first.
         update_last_active(&mut transaction, session).await?;
         let statement = "SELECT body_hash, turn_id, after_event FROM message_keys \

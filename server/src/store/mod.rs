@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Maximum number of connections. SQLite allows one writer at a time.
+/// Maximum number of connections, besides the one that writes to SQLite.
 const CONNECTIONS: u32 = 8;
 
 /// How long a request waits for a connection to PostgreSQL, which may be starting, before it fails.
@@ -44,10 +44,14 @@ const POSTGRES_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request waits for a connection to SQLite while others use all of them.
 const SQLITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A pool of database connections.
+/// Connections to the database.
 #[derive(Debug, Clone)]
 pub struct Store {
+    /// For statements that only read.
     pool: AnyPool,
+    /// For the others. SQLite has one writer at a time: a second connection would ask again and again whether it may write,
+    /// with pauses of up to 100 ms. Here it waits for its turn.
+    writer: AnyPool,
     machine: Arc<str>,
 }
 
@@ -74,19 +78,26 @@ impl Store {
     /// Fails if the database cannot be opened, or if its schema is newer than this version.
     pub async fn open(url: &str) -> Result<Self> {
         let (kind, options) = connect_options(url)?;
-        let timeout = match kind {
-            DatabaseKind::Sqlite => SQLITE_TIMEOUT,
-            DatabaseKind::Postgres => POSTGRES_TIMEOUT,
+        let connect = async |connections| {
+            let timeout = match kind {
+                DatabaseKind::Sqlite => SQLITE_TIMEOUT,
+                DatabaseKind::Postgres => POSTGRES_TIMEOUT,
+            };
+            AnyPoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(timeout)
+                .after_connect(move |connection, _| Box::pin(prepare_connection(connection, kind)))
+                .connect_with(options.clone())
+                .await
+                .context(|| format!("cannot open the {kind} database"))
         };
-        let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(timeout)
-            .after_connect(move |connection, _| Box::pin(prepare_connection(connection, kind)))
-            .connect_with(options)
-            .await
-            .context(|| format!("cannot open the {kind} database"))?;
-        sqlx::migrate!().run(&pool).await.context(|| format!("cannot migrate the {kind} database"))?;
-        Ok(Store { pool, machine: Arc::from("") })
+        let pool = connect(CONNECTIONS).await?;
+        let writer = match kind {
+            DatabaseKind::Sqlite => connect(1).await?,
+            DatabaseKind::Postgres => pool.clone(),
+        };
+        sqlx::migrate!().run(&writer).await.context(|| format!("cannot migrate the {kind} database"))?;
+        Ok(Store { pool, writer, machine: Arc::from("") })
     }
 
     /// The same database, for a server whose data directory has this id. It is stored with the changes of deployed files.

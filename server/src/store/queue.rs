@@ -94,7 +94,7 @@ impl Store {
             .bind(new.priority)
             .bind(new.max_retries)
             .bind(clock::now());
-        Ok(query.fetch_one(&self.pool).await?)
+        Ok(query.fetch_one(&self.writer).await?)
     }
 
     /// Returns an item of a tenant.
@@ -140,7 +140,7 @@ impl Store {
         let statement = "UPDATE queue_items SET status = 'cancelled', retry_after = NULL, completed_at = $3 \
              WHERE id = $1 AND tenant_id = $2 AND status = 'pending'";
         let query = sqlx::query(statement).bind(id.to_string()).bind(tenant).bind(clock::now());
-        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(query.execute(&self.writer).await?.rows_affected() > 0)
     }
 
     /// Claims the pending item of all tenants with the highest priority, of these the oldest. Items whose retry time
@@ -162,7 +162,7 @@ impl Store {
             let found = sqlx::query_scalar(AssertSqlSafe(select.as_str())).bind(&now);
             let found: Option<String> = found.fetch_optional(&self.pool).await?;
             let Some(id) = found else { return Ok(None) };
-            let claimed = sqlx::query_as(update).bind(id).bind(&now).fetch_optional(&self.pool).await;
+            let claimed = sqlx::query_as(update).bind(id).bind(&now).fetch_optional(&self.writer).await;
             match claimed {
                 Ok(Some(item)) => return Ok(Some(item)),
                 // Another worker was faster: with this item, or with one of its session.
@@ -199,7 +199,7 @@ impl Store {
     pub async fn set_queue_session(&self, id: &str, session: Option<Uuid>) -> Result<()> {
         let statement = "UPDATE queue_items SET session_id = $2 WHERE id = $1 AND status = 'processing'";
         let session = session.map(|session| session.to_string());
-        sqlx::query(statement).bind(id).bind(session).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id).bind(session).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl Store {
         let statement =
             "UPDATE queue_items SET turn_id = $2, events_before = $3 WHERE id = $1 AND status = 'processing'";
         let number = i64::try_from(events_before).unwrap_or(i64::MAX);
-        sqlx::query(statement).bind(id).bind(turn).bind(number).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id).bind(turn).bind(number).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Store {
              WHERE id = $1 AND status = 'processing'";
         let status = if error.is_some() { "failed" } else { "completed" };
         let query = sqlx::query(statement).bind(id).bind(status).bind(error).bind(clock::now());
-        query.execute(&self.pool).await?;
+        query.execute(&self.writer).await?;
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Store {
     pub async fn retry_queue_item(&self, id: &str, error: &str, retry_after: &str) -> Result<()> {
         let statement = "UPDATE queue_items SET status = 'pending', error = $2, retry_after = $3, \
              retry_count = retry_count + 1 WHERE id = $1 AND status = 'processing'";
-        sqlx::query(statement).bind(id).bind(error).bind(retry_after).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id).bind(error).bind(retry_after).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Store {
     pub async fn requeue_item(&self, id: &str, error: Option<&str>, retry_after: Option<&str>) -> Result<()> {
         let statement = "UPDATE queue_items SET status = 'pending', error = COALESCE($2, error), started_at = NULL, \
              retry_after = COALESCE($3, retry_after) WHERE id = $1 AND status = 'processing'";
-        sqlx::query(statement).bind(id).bind(error).bind(retry_after).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id).bind(error).bind(retry_after).execute(&self.writer).await?;
         Ok(())
     }
 }

@@ -102,7 +102,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn insert_user_message(&self, tenant: &str, session: Uuid, content: &str) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         update_last_active(&mut transaction, session).await?;
         insert_message(&mut transaction, tenant, session, Role::User, content).await?;
         Ok(transaction.commit().await?)
@@ -113,7 +113,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn insert_event(&self, tenant: &str, session: Uuid, event: &NewEvent) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         update_last_active(&mut transaction, session).await?;
         insert_event(&mut transaction, tenant, session, event).await?;
         Ok(transaction.commit().await?)
@@ -133,7 +133,7 @@ impl Store {
         rows: &[RecordedRow],
     ) -> Result<bool> {
         let stored = |number| i64::try_from(number).unwrap_or(i64::MAX);
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         let statement = "UPDATE sessions SET recorded = $3, last_active_at = $4, changes = changes + 1 \
              WHERE id = $1 AND recorded = $2";
         let updated = sqlx::query(statement)
@@ -164,7 +164,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn copy_messages(&self, tenant: &str, from: Uuid, to: Uuid) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         update_last_active(&mut transaction, to).await?;
         let statement = "SELECT * FROM messages WHERE tenant_id = $1 AND session_id = $2 ORDER BY sequence";
         let rows: Vec<MessageRow> = sqlx::query_as(statement)

@@ -179,7 +179,7 @@ impl Store {
             .bind(new.config)
             .bind(clock::now())
             .bind(new.parent.map(|parent| parent.to_string()))
-            .fetch_one(&self.pool)
+            .fetch_one(&self.writer)
             .await?;
         row.try_into()
     }
@@ -276,7 +276,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn update_session_config(&self, id: Uuid, model: Option<&str>, config: &str) -> Result<()> {
         let statement = "UPDATE sessions SET model = $2, config = $3 WHERE id = $1";
-        sqlx::query(statement).bind(id.to_string()).bind(model).bind(config).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id.to_string()).bind(model).bind(config).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -303,7 +303,7 @@ impl Store {
         let statement = "UPDATE sessions SET status = $3, sandbox_id = $2, last_active_at = $4, evicted = 0, changes = changes + 1, \
              reported_cost = CASE WHEN sandbox_id = $2 THEN reported_cost ELSE 0 END WHERE id = $1";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
-        query.bind(clock::now()).execute(&self.pool).await?;
+        query.bind(clock::now()).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -320,7 +320,7 @@ impl Store {
                 .bind(from.to_string())
                 .bind(to.to_string())
                 .bind(clock::now());
-            if query.execute(&self.pool).await?.rows_affected() > 0 {
+            if query.execute(&self.writer).await?.rows_affected() > 0 {
                 return Ok(true);
             }
         }
@@ -336,7 +336,7 @@ impl Store {
         let statement = "UPDATE sessions SET status = $3, last_active_at = $4, changes = changes + 1 \
              WHERE id = $1 AND sandbox_id = $2 AND status = 'active'";
         let query = sqlx::query(statement).bind(id.to_string()).bind(sandbox).bind(status.to_string());
-        Ok(query.bind(clock::now()).execute(&self.pool).await?.rows_affected() > 0)
+        Ok(query.bind(clock::now()).execute(&self.writer).await?.rows_affected() > 0)
     }
 
     /// Stores that a session is paused because the server has ended its sandbox. Returns false if it is not active or
@@ -348,7 +348,7 @@ impl Store {
         let statement = "UPDATE sessions SET status = 'paused', evicted = 1, last_active_at = $2, changes = changes + 1 \
              WHERE id = $1 AND status IN ('active', 'paused')";
         let query = sqlx::query(statement).bind(id.to_string()).bind(clock::now());
-        Ok(query.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(query.execute(&self.writer).await?.rows_affected() > 0)
     }
 
     /// Deletes a session with its messages and events. The objects of its copy are to be deleted.
@@ -356,7 +356,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_session(&self, id: Uuid) -> Result<()> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         let removal = "INSERT INTO snapshot_removals (id, objects, due) \
              SELECT id, copy, 1 FROM sessions WHERE id = $1 AND copy IS NOT NULL";
         for statement in [removal, "DELETE FROM sessions WHERE id = $1"] {

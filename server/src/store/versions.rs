@@ -115,7 +115,7 @@ impl Store {
             .bind(content.release_notes.as_deref())
             .bind(content.knowledge_files.as_deref())
             .bind(clock::now())
-            .fetch_one(&self.pool)
+            .fetch_one(&self.writer)
             .await?)
     }
 
@@ -133,7 +133,7 @@ impl Store {
             .bind(content.release_notes.as_deref())
             .bind(content.knowledge_files.as_deref())
             .bind(clock::now())
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.writer)
             .await?)
     }
 
@@ -145,7 +145,7 @@ impl Store {
         let statement = "UPDATE agent_versions SET is_active = CASE WHEN id = $3 THEN 1 ELSE 0 END \
              WHERE tenant_id = $1 AND agent_name = $2";
         let query = sqlx::query(statement).bind(&version.tenant_id).bind(&version.agent_name);
-        query.bind(&version.id).execute(&self.pool).await?;
+        query.bind(&version.id).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_version(&self, id: &str) -> Result<()> {
-        sqlx::query("DELETE FROM agent_versions WHERE id = $1").bind(id).execute(&self.pool).await?;
+        sqlx::query("DELETE FROM agent_versions WHERE id = $1").bind(id).execute(&self.writer).await?;
         Ok(())
     }
 

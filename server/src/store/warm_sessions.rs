@@ -12,7 +12,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn insert_warm_session(&self, id: Uuid) -> Result<()> {
         let statement = "INSERT INTO warm_sessions (id, created_at) VALUES ($1, $2)";
-        sqlx::query(statement).bind(id.to_string()).bind(clock::now()).execute(&self.pool).await?;
+        sqlx::query(statement).bind(id.to_string()).bind(clock::now()).execute(&self.writer).await?;
         Ok(())
     }
 
@@ -23,7 +23,7 @@ impl Store {
     pub async fn delete_warm_session(&self, id: Uuid) -> Result<()> {
         sqlx::query("DELETE FROM warm_sessions WHERE id = $1")
             .bind(id.to_string())
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
@@ -35,7 +35,7 @@ impl Store {
     /// Fails if the database cannot be read or written.
     pub async fn warm_sessions(&self) -> Result<Vec<Uuid>> {
         let taken = "DELETE FROM warm_sessions WHERE id IN (SELECT id FROM sessions)";
-        sqlx::query(taken).execute(&self.pool).await?;
+        sqlx::query(taken).execute(&self.writer).await?;
         let ids: Vec<String> =
             sqlx::query_scalar("SELECT id FROM warm_sessions").fetch_all(&self.pool).await?;
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
