@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 
 /// The modules whose tests use the database.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 19] = [
     "agents::",
     "attachments::",
     "exec::",
@@ -17,6 +17,9 @@ const MODULES: [&str; 16] = [
     "lifecycle::",
     "messages::",
     "permissions::",
+    "persisted_agents::",
+    "persisted_failures::",
+    "persisted_sessions::",
     "queue::",
     "queue_restart::",
     "random_kills::",
@@ -27,7 +30,7 @@ const MODULES: [&str; 16] = [
     "warm_pool::",
 ];
 /// They have at least this number of tests.
-const MIN_TESTS: usize = 54;
+const MIN_TESTS: usize = 77;
 
 /// Runs the tests of these modules again in a process whose servers use PostgreSQL.
 #[test]
