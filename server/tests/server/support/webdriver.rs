@@ -163,7 +163,7 @@ impl Browser {
             found = self.find_all(path).into_iter().next();
             found.is_some()
         });
-        found.unwrap()
+        Element { selector: Some(path.to_owned()), ..found.unwrap() }
     }
 
     /// Waits for the button with this label.
@@ -244,11 +244,13 @@ fn read_port(driver: &mut Child) -> u16 {
 pub(crate) struct Element<'a> {
     browser: &'a Browser,
     path: String,
+    /// The XPath that it was found by.
+    selector: Option<String>,
 }
 
 impl<'a> Element<'a> {
     fn new(browser: &'a Browser, id: &Value) -> Self {
-        Element { browser, path: format!("/element/{}", text(&id[ELEMENT])) }
+        Element { browser, path: format!("/element/{}", text(&id[ELEMENT])), selector: None }
     }
 
     fn is_displayed(&self) -> bool {
@@ -260,9 +262,15 @@ impl<'a> Element<'a> {
         text(&self.browser.get(&format!("{}/{part}", self.path)))
     }
 
-    /// Clicks on the element.
+    /// Clicks on the element. If the page has replaced it since it was found, on the one that is there now.
     pub(crate) fn click(&self) {
-        self.browser.send("POST", &format!("{}/click", self.path), &json!({}));
+        match (self.browser.try_send("POST", &format!("{}/click", self.path), &json!({})), &self.selector) {
+            (Ok(_), _) => {}
+            (Err(error), Some(selector)) if error["error"] == "stale element reference" => {
+                self.browser.find(selector).click();
+            }
+            (Err(error), _) => panic!("click on {:?}: {error}", self.selector),
+        }
     }
 
     /// Types into the element.
