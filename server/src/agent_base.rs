@@ -40,18 +40,21 @@ pub fn current_folder(data_dir: &Path, machine: &str, agent: &Agent) -> Result<O
 
 /// Whether the operator has placed the folder of an agent.
 pub fn is_placed(data_dir: &Path, agent: &Agent) -> bool {
-    agent.machine.is_empty() && !is_deployed_here(data_dir, agent)
+    agent.machine.is_empty()
+        && Path::new(&agent.path) != deployed_folder(data_dir, &agent.tenant_id, &agent.name)
 }
 
-/// Whether this machine may store a copy of the folder: it is the operator's, or its last change was made here.
-pub fn may_copy(data_dir: &Path, machine: &str, agent: &Agent) -> bool {
-    let is_here = is_agent_folder(Path::new(&agent.path));
-    is_here && (agent.machine.is_empty() || agent.machine == machine && is_deployed_here(data_dir, agent))
-}
-
-/// Whether the row means the folder of deployed files in this data directory.
-pub fn is_deployed_here(data_dir: &Path, agent: &Agent) -> bool {
-    Path::new(&agent.path) == deployed_folder(data_dir, &agent.tenant_id, &agent.name)
+/// Returns the folder of which this machine may store a copy: that of the operator, or deployed files whose last change was
+/// made here. The row can have the path of another machine, which has restored an earlier copy meanwhile.
+pub fn folder_to_copy(data_dir: &Path, machine: &str, agent: &Agent) -> Option<PathBuf> {
+    let folder = if agent.machine == machine {
+        deployed_folder(data_dir, &agent.tenant_id, &agent.name)
+    } else if agent.machine.is_empty() {
+        PathBuf::from(&agent.path)
+    } else {
+        return None;
+    };
+    is_agent_folder(&folder).then_some(folder)
 }
 
 /// Declares the deployed folder on this machine the one that follows the current copy, as after a deployment.
@@ -88,4 +91,33 @@ fn bases(data_dir: &Path, agent: &Agent) -> Result<Vec<String>> {
 /// Names of agents contain no dot.
 fn base_file(data_dir: &Path, tenant: &str, name: &str) -> PathBuf {
     agents_directory(data_dir, tenant).join(format!("{name}.copy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_of_the_last_change_copies_its_folder_after_another_has_restored_an_earlier_one() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let own = crate::agent_folder::deploy(data_dir.path(), "default", "a", &[], None).unwrap();
+        let agent = Agent {
+            id: String::new(),
+            tenant_id: "default".into(),
+            name: "a".into(),
+            version: 1,
+            path: "/other/agents/a".into(),
+            env: "{}".into(),
+            config: "{}".into(),
+            copy: None,
+            changes: 2,
+            machine: "one".into(),
+            created_at: String::new(),
+            updated_at: String::new(),
+        };
+        assert_eq!(folder_to_copy(data_dir.path(), "one", &agent), Some(own));
+        assert_eq!(folder_to_copy(data_dir.path(), "two", &agent), None);
+        // A folder of the operator, which is not here.
+        assert_eq!(folder_to_copy(data_dir.path(), "one", &Agent { machine: String::new(), ..agent }), None);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::agent_change::change_agent;
-use super::agent_lock::{restore_error, use_agent};
+use super::agent_lock::{begin_folder_change, use_agent};
 use super::agents::{FileBody, decode_file, find_agent, not_found};
 use super::auth::Caller;
 use super::download::{UNKNOWN_TYPE, download};
@@ -227,13 +227,8 @@ async fn change(
     operation: impl FnOnce(&AgentDirectory) -> Result<(), AgentFileError> + Send + 'static,
 ) -> Result<(), ApiError> {
     change_agent(app, caller, name, |app, caller, name| async move {
-        if let Some(persisted) = &app.persisted {
-            let restored = persisted.restore_locked_agent(&caller.tenant, &name).await;
-            restored.map_err(|error| restore_error("Cannot change the files of the agent", error))?;
-        }
+        begin_folder_change(&app, &caller.tenant, &name, "Cannot change the files of the agent").await?;
         let agent = find_agent(&app, &caller, &name).await?;
-        // The lock keeps a copy from being made between the two.
-        app.store.mark_agent_changed(&caller.tenant, &name).await?;
         access(writable_folder(&app, &agent)?, operation).await
     })
     .await

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::agent_change::change_agent;
-use super::agent_lock::restore_error;
+use super::agent_lock::begin_folder_change;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId};
@@ -95,13 +95,9 @@ pub(super) async fn apply(
     let session = find_session_here(&app, &caller, id).await?;
     let own = own_folder(&session_directory(&app.data_dir, id));
     if !tokio::fs::try_exists(own).await.unwrap_or(false) {
-        apply_to_agent(app, caller, id, session.agent_name, body).await?;
-        return Ok(Json(Confirmation::new()));
+        return apply_to_agent(app, caller, id, session.agent_name, body).await;
     }
-    let tasks = app.tasks.clone();
-    let settled = tasks.run(async move { settle(&app, &caller, id, &body, Settlement::Apply).await });
-    settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))?;
-    Ok(Json(Confirmation::new()))
+    settle_in_task(app, caller, id, body, Settlement::Apply).await
 }
 
 /// Removes changes from the workspace.
@@ -125,10 +121,7 @@ pub(super) async fn discard(
     JsonBody(body): JsonBody<PathsBody>,
 ) -> Result<Json<Confirmation>, ApiError> {
     find_session_here(&app, &caller, id).await?;
-    let tasks = app.tasks.clone();
-    let settled = tasks.run(async move { settle(&app, &caller, id, &body, Settlement::Discard).await });
-    settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))?;
-    Ok(Json(Confirmation::new()))
+    settle_in_task(app, caller, id, body, Settlement::Discard).await
 }
 
 /// Applies changes to the folder of an agent, which is an agent that changes.
@@ -138,17 +131,25 @@ async fn apply_to_agent(
     id: Uuid,
     agent: String,
     body: PathsBody,
-) -> Result<(), ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     change_agent(app, caller, agent, move |app, caller, agent| async move {
-        if let Some(persisted) = &app.persisted {
-            let restored = persisted.restore_locked_agent(&caller.tenant, &agent).await;
-            restored.map_err(|error| restore_error("Cannot apply changes to the agent", error))?;
-        }
-        // The lock keeps a copy from being made between the two.
-        app.store.mark_agent_changed(&caller.tenant, &agent).await?;
+        begin_folder_change(&app, &caller.tenant, &agent, "Cannot apply changes to the agent").await?;
         settle(&app, &caller, id, &body, Settlement::Apply).await
     })
     .await
+}
+
+/// Settles changes that are of the session alone, even if the client disconnects.
+async fn settle_in_task(
+    app: Arc<App>,
+    caller: Caller,
+    id: Uuid,
+    body: PathsBody,
+    settlement: Settlement,
+) -> Result<Json<Confirmation>, ApiError> {
+    let tasks = app.tasks.clone();
+    let settled = tasks.run(async move { settle(&app, &caller, id, &body, settlement).await });
+    settled.await.unwrap_or_else(|| Err(ApiError::internal("Cannot change files: internal error")))
 }
 
 async fn settle(
@@ -157,7 +158,7 @@ async fn settle(
     id: Uuid,
     body: &PathsBody,
     settlement: Settlement,
-) -> Result<(), ApiError> {
+) -> Result<Json<Confirmation>, ApiError> {
     let _session_lock = app.running.lock_session(id).await;
     let session = find_session_here(app, caller, id).await?;
     if app.running.attach_if_served(&session).await.map_err(|error| failed(&error))?.is_some() {
@@ -166,7 +167,8 @@ async fn settle(
     }
     app.running.mark_changed(&session.tenant_id, id).await?;
     let settled = app.program.settle_changes(id, settlement, &body.paths).await;
-    settled.map_err(|error| ApiError::with_status(StatusCode::CONFLICT, error.to_string()))
+    settled.map_err(|error| ApiError::with_status(StatusCode::CONFLICT, error.to_string()))?;
+    Ok(Json(Confirmation::new()))
 }
 
 fn failed(error: &CommandError) -> ApiError {

@@ -1,11 +1,12 @@
 //! Copies of agent folders, so that another machine starts sessions of them.
 
 use super::Persisted;
+use super::copy::StoredObject;
 use super::folder_archive::unpack_folder;
 use super::restore_error::RestoreError;
 use super::staging::Staging;
 use super::upload::{CopyOutcome, FOLDER, hash, pack};
-use crate::agent_base::{self, copy_of, current_folder, is_deployed_here, is_placed, may_copy};
+use crate::agent_base::{self, copy_of, current_folder, folder_to_copy, is_placed};
 use crate::agent_folder::{install, is_agent_folder};
 use crate::error::{Context, Error, Result};
 use crate::store::{Agent, NewCopy};
@@ -61,10 +62,8 @@ impl Persisted {
     ) -> Result<Option<(Agent, PathBuf)>> {
         let _lock = self.agent_locks.read((tenant.to_owned(), name.to_owned())).await;
         let Some(agent) = self.store.agent(tenant, name).await? else { return Ok(None) };
-        if !self.may_copy(&agent).await? {
-            return Ok(None);
-        }
-        let packed = pack(staging, agent.path.clone().into()).await?;
+        let Some(folder) = self.read_agent(&agent, folder_to_copy).await? else { return Ok(None) };
+        let packed = pack(staging, folder).await?;
         Ok(Some((agent, packed)))
     }
 
@@ -107,15 +106,26 @@ impl Persisted {
     ) -> std::result::Result<(), RestoreError> {
         let Some(agent) = self.store.agent(tenant, name).await? else { return Ok(()) };
         let Some(copy) = copy_of(&agent) else { return Ok(()) };
-        if let Some(folder) = self.current_folder(&agent).await? {
-            if !self.is_path_of(&agent, &folder) {
-                self.store.set_agent_path(tenant, name, &folder.to_string_lossy()).await?;
-            }
-            return Ok(());
+        let folder = match self.current_folder(&agent).await? {
+            Some(folder) => folder,
+            None => self.install_copy(&agent, &copy).await?,
+        };
+        if !self.is_path_of(&agent, &folder) {
+            self.store.set_agent_path(tenant, name, &folder.to_string_lossy()).await?;
         }
+        Ok(())
+    }
+
+    /// Replaces the deployed folder of an agent on this machine by its copy.
+    async fn install_copy(
+        &self,
+        agent: &Agent,
+        copy: &StoredObject,
+    ) -> std::result::Result<PathBuf, RestoreError> {
+        let name = &agent.name;
         let staging = Staging::create(&self.data_dir)?;
         let archive = staging.file("folder.tar.gz");
-        let downloaded = self.objects.download(&copy, &archive).await;
+        let downloaded = self.objects.download(copy, &archive).await;
         downloaded.map_err(|error| RestoreError::of_store(format_args!("agent {name}"), &error))?;
         let (data_dir, to) = (self.data_dir.clone(), agent.clone());
         let installed = spawn_blocking(move || {
@@ -126,11 +136,8 @@ impl Persisted {
             Ok::<_, Error>(folder)
         });
         let folder = installed.await.context(|| "cannot write its folder")??;
-        if !self.is_path_of(&agent, &folder) {
-            self.store.set_agent_path(tenant, name, &folder.to_string_lossy()).await?;
-        }
         info!("agent {name}: restored its folder from the snapshot store");
-        Ok(())
+        Ok(folder)
     }
 
     /// Returns the folder of an agent on this machine; `None` if its copy is to be restored first.
@@ -138,10 +145,18 @@ impl Persisted {
     /// # Errors
     /// As [`current_folder`].
     pub async fn current_folder(&self, agent: &Agent) -> Result<Option<PathBuf>> {
+        self.read_agent(agent, current_folder).await?
+    }
+
+    /// Reads the files of an agent outside of the asynchronous threads.
+    async fn read_agent<T: Send + 'static>(
+        &self,
+        agent: &Agent,
+        read: fn(&Path, &str, &Agent) -> T,
+    ) -> Result<T> {
         let (data_dir, machine, agent) =
             (self.data_dir.clone(), self.store.machine().to_owned(), agent.clone());
-        let found = spawn_blocking(move || current_folder(&data_dir, &machine, &agent)).await;
-        found.context(|| "cannot read the agent")?
+        spawn_blocking(move || read(&data_dir, &machine, &agent)).await.context(|| "cannot read the agent")
     }
 
     /// The same, if the folder exists.
@@ -157,15 +172,8 @@ impl Persisted {
         Path::new(&agent.path) == folder || is_placed(&self.data_dir, agent)
     }
 
-    async fn may_copy(&self, agent: &Agent) -> Result<bool> {
-        let (data_dir, machine, agent) =
-            (self.data_dir.clone(), self.store.machine().to_owned(), agent.clone());
-        let checked = spawn_blocking(move || may_copy(&data_dir, &machine, &agent)).await;
-        checked.context(|| "cannot read the agent")
-    }
-
     async fn write_bases(&self, agent: &Agent, hashes: &[&str]) -> Result<()> {
-        if !is_deployed_here(&self.data_dir, agent) {
+        if is_placed(&self.data_dir, agent) {
             return Ok(());
         }
         let (data_dir, agent) = (self.data_dir.clone(), agent.clone());

@@ -32,12 +32,27 @@ impl RunningSessions {
     }
 
     async fn end_ended(&self, id: Uuid, record: &SessionRecord) {
-        if record.state != SessionState::Ended {
-            info!("session {id} has ended on another machine: its sandbox here is ended");
-            if let Err(error) = self.program.end(id, false).await {
-                return warn!("session {id}: cannot end its sandbox: {error}");
-            }
+        if record.state == SessionState::Ended {
+            return remove_session_directory(&self.data_dir, id).await;
         }
+        info!("session {id} has ended on another machine: its sandbox here is ended");
+        self.end_here(id).await;
+    }
+
+    /// Ends the sandbox of a session that has been resumed on another machine, or whose restore was not completed. The
+    /// next restore removes its files.
+    pub async fn end_obsolete(&self, id: Uuid) {
+        warn!(
+            "session {id} is that of another machine, or its restore was not completed: its sandbox here is ended"
+        );
+        self.end_here(id).await;
+    }
+
+    async fn end_here(&self, id: Uuid) {
+        if let Err(error) = self.program.end(id, false).await {
+            return warn!("session {id}: cannot end its sandbox: {error}");
+        }
+        // The variables can be secrets.
         remove_session_directory(&self.data_dir, id).await;
     }
 }

@@ -269,19 +269,6 @@ impl RunningSessions {
         Ok(())
     }
 
-    /// Ends the sandbox of a session that has been resumed on another machine, or whose restore was not completed. The
-    /// next restore removes its files.
-    pub async fn end_obsolete(&self, id: Uuid) {
-        warn!(
-            "session {id} is that of another machine, or its restore was not completed: its sandbox here is ended"
-        );
-        if let Err(error) = self.program.end(id, false).await {
-            return warn!("session {id}: cannot end its former sandbox: {error}");
-        }
-        // The variables can be secrets.
-        remove_session_directory(&self.data_dir, id).await;
-    }
-
     /// Starts the recorder of a session that has no stored hosts. Returns `None` if the record has no sockets: then no
     /// sandbox is running.
     pub fn attach(

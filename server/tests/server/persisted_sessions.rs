@@ -2,7 +2,7 @@
 
 use crate::support::s3::S3;
 use crate::support::{Client, Frame, Server, deploy_body, has_exited, settings_file, wait_until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,22 @@ impl Scene {
         let url = format!("file://{}", directory.path().join("store").display());
         let server = Server::start_with(&[&["--snapshot-url", &url], arguments].concat(), &[CREDENTIAL_KEY]);
         Scene { server, directory }
+    }
+
+    /// Kills the server, and starts one on another machine. The sandbox of the session runs on the first one; returns its
+    /// supervisor.
+    fn leave_running(&mut self, session: &str) -> Pid {
+        let supervisor = self.server.supervisor(session);
+        self.server.stop(Signal::KILL);
+        self.server.move_to("second");
+        supervisor
+    }
+
+    /// Starts the server on the first machine again, which has not noticed that the session of this supervisor is elsewhere.
+    fn return_to(&mut self, supervisor: Pid) {
+        assert!(self.server.stop(Signal::TERM).success());
+        assert!(!has_exited(supervisor), "the first machine has not noticed");
+        self.server.move_to("data");
     }
 
     /// The files in the store whose names contain this text.
@@ -179,19 +195,13 @@ fn former_machine_does_not_use_its_obsolete_files() {
     client.run_turn(&session, "my name is Ann");
     write(&client, &session, "file", "first");
     wait_for_copies(&client);
-    let supervisor = scene.server.supervisor(&session);
-    scene.server.stop(Signal::KILL);
-
-    scene.server.move_to("second");
+    let supervisor = scene.leave_running(&session);
     let client = scene.server.client();
     change(&client, &session, "resume");
     assert_eq!(read(&client, &session, "file"), "first");
     write(&client, &session, "file", "second");
     change(&client, &session, "stop");
-    assert!(scene.server.stop(Signal::TERM).success());
-    assert!(!has_exited(supervisor), "the first machine has not noticed");
-
-    scene.server.move_to("data");
+    scene.return_to(supervisor);
     wait_until("the obsolete sandbox is ended", || has_exited(supervisor));
     let client = scene.server.client();
     for part in ["files/file", "quarantine"] {
@@ -209,17 +219,11 @@ fn former_machine_ends_the_sandbox_of_a_session_that_ended_elsewhere() {
     let client = scene.server.client();
     client.run_turn(&session, "my name is Ann");
     wait_for_copies(&client);
-    let supervisor = scene.server.supervisor(&session);
-    scene.server.stop(Signal::KILL);
-
-    scene.server.move_to("second");
+    let supervisor = scene.leave_running(&session);
     let client = scene.server.client();
     change(&client, &session, "resume");
     client.delete(&format!("/api/sessions/{session}")).expect(200);
-    assert!(scene.server.stop(Signal::TERM).success());
-    assert!(!has_exited(supervisor), "the first machine has not noticed");
-
-    scene.server.move_to("data");
+    scene.return_to(supervisor);
     wait_until("the sandbox of the ended session is ended", || has_exited(supervisor));
     let files = scene.server.data_dir().join("sessions").join(&session);
     wait_until("its variables are removed", || !files.exists());
@@ -230,15 +234,9 @@ fn former_machine_stops_the_sandbox_of_a_deleted_session() {
     let mut scene = Scene::start();
     let session = scene.server.create_session();
     wait_for_copies(&scene.server.client());
-    let supervisor = scene.server.supervisor(&session);
-    scene.server.stop(Signal::KILL);
-
-    scene.server.move_to("second");
+    let supervisor = scene.leave_running(&session);
     scene.server.client().delete("/api/agents/hello").expect(200);
-    assert!(scene.server.stop(Signal::TERM).success());
-    assert!(!has_exited(supervisor), "the first machine has not noticed");
-
-    scene.server.move_to("data");
+    scene.return_to(supervisor);
     wait_until("the sandbox of the deleted session is stopped", || has_exited(supervisor));
 }
 
