@@ -2,8 +2,9 @@
 # What the stages of .ci/run and .ci/full share; sourced by both. A stage is a function with the name of the stage, `-`
 # replaced by `_`.
 #
-# Each stage prints how long it took. The end prints these times again, the twenty slowest tests and the flaky ones. The last
-# line is "N passed, N failed": the sum of all tests, checks and stages. It is also in target/ci/result, after the commit.
+# Each stage prints how long it took. The end prints these times again, the twenty slowest tests, the flaky ones and every
+# failure. The last line is "N passed, N failed": the sum of all tests, checks and stages. It is also in target/ci/result,
+# after the commit.
 
 # A shell starts what it puts in the background with signals ignored, and that is inherited: tests send signals.
 if [ -z "${SAGGAR_CI_SIGNALS:-}" ]; then
@@ -66,6 +67,7 @@ stage() {
     else
         failed=$((failed + 1))
         echo "== $name FAILED with status $status"
+        report_failure "$name" "$status" >>"$log"
     fi
     times+=("$((SECONDS - begun)) s $name")
     ran+=("$log")
@@ -86,7 +88,7 @@ stages() {
     echo "== stages"
     printf '%s\n' "${times[@]}"
     echo "all stages took $SECONDS s"
-    sed -n '/^flaky: /p' "${ran[@]}"
+    sed -n '/^\(flaky\|failed\): /p' "${ran[@]}"
     if [ "$flaky" -gt "$most_flaky" ]; then
         failed=$((failed + 1))
         echo "$flaky flaky tests: more than $most_flaky fail the gate"
@@ -95,6 +97,16 @@ stages() {
     mv "$logs/result.new" "$logs/result"
     echo "$passed passed, $failed failed"
     [ "$failed" -eq 0 ]
+}
+
+# A failed stage as a line of the report at the end, with its last words if no line of its own says what failed. Reads the
+# log while it appends to it: so the words are read first.
+report_failure() {
+    local words=
+    if ! grep -q '^failed: ' "$logs/$1.log"; then
+        words=$(tail -n 5 "$logs/$1.log" | tr '\n' '|')
+    fi
+    echo "failed: stage $1 (status $2)${words:+: $words}"
 }
 
 # "test NAME ... ok <1.234s>" of .ci/run-tests, of all stages that ran. Not `head`: it ends before it has read all that sort

@@ -106,7 +106,10 @@ tests_as_root() {
     rm -f "$SAGGAR_TEST_SKIPS"
     SAGGAR_CI_SKIP=::as_ordinary_user CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$top/.ci/run-tests \
         debug_cargo test "${whole[@]}" --no-fail-fast
-    test ! -s "$SAGGAR_TEST_SKIPS"
+    if [ -s "$SAGGAR_TEST_SKIPS" ]; then
+        sed 's/^/failed: /' "$SAGGAR_TEST_SKIPS"
+        return 1
+    fi
 }
 
 # Of a test with two callers this stage has the ordinary user; what root has to prepare for it, root starts.
@@ -163,7 +166,7 @@ as_user() {
     if [ -s "$place/target/skips" ]; then
         cp "$place/target/skips" "$logs/skips-user"
         echo "needs root: $(wc -l <"$logs/skips-user") tests"
-        reasons=$(grep -v 'this test needs to be started as root' "$logs/skips-user" || true)
+        reasons=$(sed '/this test needs to be started as root/d; s/^/failed: /' "$logs/skips-user")
         if [ -n "$reasons" ]; then
             echo "$reasons"
             status=1
