@@ -152,7 +152,7 @@ async fn copy_to_workspace(
     find_session_here(app, caller, session).await?;
     app.running.mark_changed(&caller.tenant, session).await?;
     let written = app.program.write_file(session, path, content).await;
-    app.running.mark_changed(&caller.tenant, session).await?;
+    app.running.finish_change(&caller.tenant, session).await;
     written.map_err(|error| ApiError::internal(error.to_string()))
 }
 

@@ -40,6 +40,9 @@ pub(super) struct ExecResponse {
     exit_code: Option<i64>,
     stdout: String,
     stderr: String,
+    /// Whether output beyond 10 MiB of a stream was removed; absent if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
 }
 
 /// Runs a shell command in the sandbox, concurrently with the agent.
@@ -73,7 +76,7 @@ pub(super) async fn exec(
     // If the client disconnects, the call is dropped, and saggar kills the command.
     let output = call_control(&running.control, "exec", &params, max_wait).await;
     running.mark_used();
-    app.running.mark_changed(&running.tenant, id).await?;
+    app.running.finish_change(&running.tenant, id).await;
     let output = output.map_err(|error| ApiError::internal(format!("Exec failed: {error}")))?;
     let output = serde_json::from_value(output);
     let output =

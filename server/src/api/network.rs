@@ -104,12 +104,13 @@ async fn allow_in_session(app: &App, session: &Session, rules: &[String]) -> Res
         return Err(ApiError::bad_request(text));
     };
     running.mark_used();
+    app.running.mark_changed(&session.tenant_id, session.id).await?;
     let is_new = allow_hosts(&running.control, rules).await.map_err(|error| not_allowed(&error))?;
     let is_stored = add_allowed_hosts(&app.data_dir, session.id, rules).await.map_err(|error| {
         let text = "The hosts are allowed until the sandbox ends, and cannot be stored";
         ApiError::internal(format!("{text}: {error}"))
     })?;
-    app.running.mark_changed(&session.tenant_id, session.id).await?;
+    app.running.finish_change(&session.tenant_id, session.id).await;
     if !is_new && !is_stored {
         return Ok(());
     }

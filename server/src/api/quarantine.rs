@@ -145,7 +145,7 @@ async fn release_files(app: &App, caller: &Caller, id: Uuid, body: &ReleaseBody)
         Ok(()) => selected,
         Err(_) => without_remaining(app, id, selected).await,
     };
-    app.running.mark_changed(&session.tenant_id, id).await?;
+    app.running.finish_change(&session.tenant_id, id).await;
     record_release(app, &session, body.action, &gone).await?;
     released.map_err(|error| match release {
         Release::Restore { force: false } if error.is_other_file() => {

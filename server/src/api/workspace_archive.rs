@@ -223,7 +223,7 @@ pub(super) async fn upload(
             }
         }
         let read = reader.await.map_err(|_| ApiError::internal("Cannot read the bundle: internal error"))?;
-        app.running.mark_changed(&caller.tenant, id).await?;
+        app.running.finish_change(&caller.tenant, id).await;
         read.map_err(|error| invalid(&error.to_string()))?;
         let is_running = app.running.get(id).is_some();
         let message =

@@ -185,7 +185,7 @@ pub(super) async fn write(
                 Err(text) => WriteResult { path, written: false, size: None, error: Some(text) },
             });
         }
-        app.running.mark_changed(&session.tenant_id, session.id).await?;
+        app.running.finish_change(&session.tenant_id, session.id).await;
         Ok::<_, ApiError>(results)
     });
     let results = written.await.ok_or_else(|| ApiError::internal("Cannot write files: internal error"))??;
@@ -246,7 +246,7 @@ pub(super) async fn delete(
     let path = normal_path(&path)?;
     app.running.mark_changed(&session.tenant_id, session.id).await?;
     app.program.remove_file(session.id, &path).await.map_err(|error| file_error(&error))?;
-    app.running.mark_changed(&session.tenant_id, session.id).await?;
+    app.running.finish_change(&session.tenant_id, session.id).await;
     Ok(Json(DeletedSessionFile { path, deleted: true }))
 }
 

@@ -368,13 +368,20 @@ impl RunningSessions {
         self.table().values().for_each(|session| session.turn_spans.leave_all());
     }
 
-    /// Counts a change of the files of a session, before and after it: a copy that is due survives a kill of the server.
+    /// Counts a change of the files of a session before it is made: a copy that is due survives a kill of the server.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn mark_changed(&self, tenant: &str, id: Uuid) -> Result<()> {
         self.changes.add_session(tenant, id);
         self.store.mark_changed(id).await
+    }
+
+    /// Counts a change of the files of a session after it was made. Its client learns of the change, even if that fails.
+    pub async fn finish_change(&self, tenant: &str, id: Uuid) {
+        if let Err(error) = self.mark_changed(tenant, id).await {
+            warn!("session {id}: cannot store that its files have changed: {error}");
+        }
     }
 
     /// Adds the sessions whose turns are running to the changed ones.

@@ -13,6 +13,8 @@ fn exec_runs_command_in_sandbox_of_session() {
     let response = exec(json!({ "command": "cat CLAUDE.md; ls /home /root 2>/dev/null", "timeout": 20_000 }));
     assert!(response["stdout"].as_str().unwrap().contains("friendly assistant"), "{response}");
     assert_eq!(exec(json!({ "command": "sleep 600", "timeout": 50 }))["exitCode"], 124);
+    let cut = exec(json!({ "command": "head -c 10485761 /dev/zero | tr '\\0' x" }));
+    assert_eq!((cut["stdout"].as_str().unwrap().len(), &cut["truncated"]), (10 << 20, &json!(true)));
 }
 
 #[test]

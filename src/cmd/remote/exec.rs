@@ -21,5 +21,8 @@ pub(super) fn run(server: &Connection, args: &RemoteExecArgs) -> Result<u8> {
     print_raw(super::text(&answer, "stdout"))?;
     // It may be closed; the exit status remains.
     let _ = std::io::stderr().write_all(super::text(&answer, "stderr").as_bytes());
+    if answer["truncated"] == true {
+        crate::log::print_line("output was removed: of each stream, at most 10 MiB remain");
+    }
     Ok(answer["exitCode"].as_u64().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
