@@ -303,6 +303,10 @@ class ExecResponse(TypedDict):
     """
     stderr: str
     stdout: str
+    truncated: NotRequired[bool]
+    """
+    Whether output beyond 10 MiB of a stream was removed; absent if not.
+    """
 
 
 class FileEntry(TypedDict):

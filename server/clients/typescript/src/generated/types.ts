@@ -1284,6 +1284,8 @@ export interface components {
             exitCode: number | null;
             stderr: string;
             stdout: string;
+            /** @description Whether output beyond 10 MiB of a stream was removed; absent if not. */
+            truncated?: boolean;
         };
         /** @description A file in a list. */
         FileEntry: {
