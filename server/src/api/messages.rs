@@ -147,6 +147,37 @@ pub(super) struct OpenTurn {
     pub(super) is_repeated: bool,
 }
 
+/// Connects to the agent of an active session. The connection is established while the database is read.
+async fn connect_to_agent(
+    app: &App,
+    caller: &Caller,
+    id: Uuid,
+) -> Result<(UsedSandbox, BridgeConnection), ApiError> {
+    let connect = async |running: &Arc<RunningSession>| {
+        let connection = BridgeConnection::connect(&running.bridge).await;
+        connection
+            .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))
+    };
+    let early = app.running.get(id).filter(|running| running.tenant == caller.tenant);
+    let early_connection = async {
+        match &early {
+            // It can be that of a sandbox that exits now: then there is another error, or another sandbox.
+            Some(running) => Ok(connect(running).await.ok()),
+            None => Ok(None),
+        }
+    };
+    let (used, connection) = tokio::try_join!(use_sandbox(app, caller, id), early_connection)?;
+    match connection {
+        Some(connection) if early.is_some_and(|early| Arc::ptr_eq(&early, &used.running)) => {
+            Ok((used, connection))
+        }
+        _ => {
+            let connection = connect(&used.running).await?;
+            Ok((used, connection))
+        }
+    }
+}
+
 /// Connects to the agent of an active session, and stores the message, unless one with the same key is stored.
 pub(super) async fn open_turn(
     app: &App,
@@ -155,10 +186,7 @@ pub(super) async fn open_turn(
     body: &SendBody,
     key: Option<String>,
 ) -> Result<OpenTurn, ApiError> {
-    let UsedSandbox { session, running, usage } = use_sandbox(app, caller, id).await?;
-    let connection = BridgeConnection::connect(&running.bridge).await;
-    let connection = connection
-        .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))?;
+    let (UsedSandbox { session, running, usage }, connection) = connect_to_agent(app, caller, id).await?;
     let content = json!({ "type": "user", "content": body.content }).to_string();
     let (turn, number) = (new_turn_id(), running.recorded());
     let Some(key) = key else {

@@ -12,6 +12,7 @@ use super::objects::{self, SessionList, SessionResponse, parse_object};
 use super::session_files::{self, SessionFiles, SessionRequest};
 use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
+use super::warm_pool::WarmSandbox;
 use crate::capacity::SandboxSlot;
 use crate::running::{RunningSession, SessionUse};
 use crate::saggar::{SessionOrigin, SessionRecord};
@@ -182,24 +183,35 @@ async fn start_in_warm_sandbox(
     let key = (caller.tenant.clone(), body.agent.clone());
     let used = agent_to_start(app, caller, &body.agent).await?;
     let Some(warm) = app.warm_pool.take(&key).await else { return Ok(None) };
+    let started = attach_warm_sandbox(app, &used.agent, body, warm).await;
+    // Not earlier: the start of the next sandbox would delay this one.
+    app.warm_pool.refill();
+    started.map(Some)
+}
+
+/// Makes a warm sandbox that of a new session.
+async fn attach_warm_sandbox(
+    app: &App,
+    agent: &Agent,
+    body: &CreateBody,
+    warm: WarmSandbox,
+) -> Result<Session, ApiError> {
     let _session_lock = app.running.lock_session(warm.id).await;
-    let session = match insert_session(app, &used.agent, body, warm.id).await {
+    let options = NewOptions::new(agent, body);
+    let (new, created) = (options.session(agent, warm.id), options.creation_event(agent));
+    let session = match app.store.insert_warm_session_as(&new, &warm.record.sandbox, &created).await {
         Ok(session) => session,
         Err(error) => {
             app.warm_pool.discard(warm);
-            return Err(error);
+            return Err(error.into());
         }
     };
     // From here on, the sandbox is that of the session.
-    let adopted = async {
-        app.store.delete_warm_session(warm.id).await?;
-        attach_sandbox(app, &session, &warm.record, warm.slot, "create").await
-    };
-    if let Err(error) = adopted.await {
+    if let Err(error) = attach_sandbox(app, &session, &warm.record, warm.slot, "create") {
         lifecycle::discard_session(app, &session).await?;
         return Err(error);
     }
-    record_creation(app, &session).await.map(Some)
+    Ok(session)
 }
 
 /// Starts a session with this id, which no other session has.
@@ -246,28 +258,41 @@ pub(super) async fn start_session(
         lifecycle::discard_session(app, &session).await?;
         return Err(error);
     }
-    record_creation(app, &session).await
+    app.store.insert_event(&session.tenant_id, id, &options.creation_event(agent)).await?;
+    find_session(app, caller, id).await
 }
 
-/// Inserts a session of an agent with the options of its request.
-async fn insert_session(app: &App, agent: &Agent, body: &CreateBody, id: Uuid) -> Result<Session, ApiError> {
-    let config = parse_object(&agent.config);
-    let new = NewSession {
-        id,
-        tenant: &agent.tenant_id,
-        agent: &agent.name,
-        model: body.model.as_deref().or_else(|| config.get("model")?.as_str()),
-        config: &Value::Object(body.query_options.to_config()).to_string(),
-        parent: None,
-    };
-    Ok(app.store.insert_session(&new).await?)
+/// What a request and its agent determine of a new session.
+struct NewOptions {
+    model: Option<String>,
+    config: String,
 }
 
-/// Records that a session was created, and returns it.
-async fn record_creation(app: &App, session: &Session) -> Result<Session, ApiError> {
-    let created = json!({ "action": "created", "agentName": session.agent_name, "model": session.model });
-    record_lifecycle_event(app, session, &created).await?;
-    app.store.session(&session.tenant_id, session.id).await?.ok_or_else(not_found)
+impl NewOptions {
+    fn new(agent: &Agent, body: &CreateBody) -> Self {
+        let of_agent = || Some(parse_object(&agent.config).get("model")?.as_str()?.to_owned());
+        NewOptions {
+            model: body.model.clone().or_else(of_agent),
+            config: Value::Object(body.query_options.to_config()).to_string(),
+        }
+    }
+
+    fn session<'a>(&'a self, agent: &'a Agent, id: Uuid) -> NewSession<'a> {
+        NewSession {
+            id,
+            tenant: &agent.tenant_id,
+            agent: &agent.name,
+            model: self.model.as_deref(),
+            config: &self.config,
+            parent: None,
+        }
+    }
+
+    /// The event of the creation.
+    fn creation_event(&self, agent: &Agent) -> NewEvent {
+        let data = json!({ "action": "created", "agentName": agent.name, "model": self.model });
+        NewEvent { kind: "lifecycle", data: data.to_string() }
+    }
 }
 
 /// Returns the agent that a new session starts.
@@ -291,18 +316,18 @@ pub(super) async fn start_sandbox(
     let origin = snapshot.map(|snapshot| SessionOrigin { snapshot, events: None });
     let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), origin).await;
     let record = record.map_err(|error| ApiError::internal(format!("Failed to {verb} session: {error}")))?;
-    attach_sandbox(app, session, &record, slot, verb).await
+    app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
+    attach_sandbox(app, session, &record, slot, verb)
 }
 
-/// Stores that a session is active, and attaches to its sandbox.
-async fn attach_sandbox(
+/// Attaches to the sandbox of a session that is active.
+fn attach_sandbox(
     app: &App,
     session: &Session,
     record: &SessionRecord,
     slot: SandboxSlot,
     verb: &str,
 ) -> Result<(), ApiError> {
-    app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
     app.running.changes().add_session(&session.tenant_id, session.id);
     match app.running.attach(session, record, slot) {
         Some(_) => Ok(()),

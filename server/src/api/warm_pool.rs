@@ -73,17 +73,22 @@ impl WarmPool {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Takes a sandbox of an agent that still runs. The caller holds the shared lock of the agent.
+    /// Takes a sandbox of an agent that still runs. The caller holds the shared lock of the agent, and calls
+    /// [`WarmPool::refill`].
     pub(super) async fn take(&self, key: &AgentKey) -> Option<WarmSandbox> {
         loop {
             let warm = self.sandboxes().warm.get_mut(key)?.pop_front()?;
-            self.changed.notify_one();
             if is_active(&warm.record).await {
                 self.taken.fetch_add(1, Ordering::Relaxed);
                 return Some(warm);
             }
             self.discard(warm);
         }
+    }
+
+    /// Starts sandboxes for those that were taken.
+    pub(super) fn refill(&self) {
+        self.changed.notify_one();
     }
 
     /// Takes a sandbox of any agent, to free its slot.

@@ -86,6 +86,8 @@ impl Store {
             AnyPoolOptions::new()
                 .max_connections(connections)
                 .acquire_timeout(timeout)
+                // A connection to a file does not break while it is idle.
+                .test_before_acquire(kind == DatabaseKind::Postgres)
                 .after_connect(move |connection, _| Box::pin(prepare_connection(connection, kind)))
                 .connect_with(options.clone())
                 .await

@@ -247,7 +247,7 @@ pub(super) async fn insert_message(
     Ok(())
 }
 
-async fn insert_event(
+pub(super) async fn insert_event(
     connection: &mut AnyConnection,
     tenant: &str,
     session: Uuid,

@@ -1,10 +1,12 @@
 //! The table `sessions`.
 
 use super::Store;
+use super::records::{NewEvent, insert_event};
+use super::warm_sessions::delete_warm_session;
 use crate::clock;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
-use sqlx::{AssertSqlSafe, FromRow};
+use sqlx::{AnyConnection, AssertSqlSafe, FromRow};
 use std::fmt;
 use std::str::FromStr;
 use utoipa::ToSchema;
@@ -168,20 +170,25 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn insert_session(&self, new: &NewSession<'_>) -> Result<Session> {
-        let statement = "INSERT INTO sessions (id, tenant_id, agent_name, sandbox_id, status, model, config, recorded, \
-             created_at, last_active_at, parent_session_id) \
-             VALUES ($1, $2, $3, '', 'starting', $4, $5, 0, $6, $6, $7) RETURNING *";
-        let row: SessionRow = sqlx::query_as(statement)
-            .bind(new.id.to_string())
-            .bind(new.tenant)
-            .bind(new.agent)
-            .bind(new.model)
-            .bind(new.config)
-            .bind(clock::now())
-            .bind(new.parent.map(|parent| parent.to_string()))
-            .fetch_one(&self.writer)
-            .await?;
-        row.try_into()
+        insert_session(&mut *self.writer.acquire().await?, new, "", Status::Starting).await
+    }
+
+    /// Inserts an active session, whose sandbox was warm until now, and the event of its creation.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written; the sandbox then remains in the warm ones.
+    pub async fn insert_warm_session_as(
+        &self,
+        new: &NewSession<'_>,
+        sandbox: &str,
+        created: &NewEvent,
+    ) -> Result<Session> {
+        let mut transaction = self.writer.begin().await?;
+        let session = insert_session(&mut transaction, new, sandbox, Status::Active).await?;
+        insert_event(&mut transaction, new.tenant, new.id, created).await?;
+        delete_warm_session(&mut transaction, new.id).await?;
+        transaction.commit().await?;
+        Ok(session)
     }
 
     /// Returns a session of a tenant.
@@ -365,6 +372,30 @@ impl Store {
         transaction.commit().await?;
         Ok(())
     }
+}
+
+async fn insert_session(
+    connection: &mut AnyConnection,
+    new: &NewSession<'_>,
+    sandbox: &str,
+    status: Status,
+) -> Result<Session> {
+    let statement = "INSERT INTO sessions (id, tenant_id, agent_name, sandbox_id, status, model, config, recorded, \
+         created_at, last_active_at, parent_session_id) \
+         VALUES ($1, $2, $3, $8, $9, $4, $5, 0, $6, $6, $7) RETURNING *";
+    let row: SessionRow = sqlx::query_as(statement)
+        .bind(new.id.to_string())
+        .bind(new.tenant)
+        .bind(new.agent)
+        .bind(new.model)
+        .bind(new.config)
+        .bind(clock::now())
+        .bind(new.parent.map(|parent| parent.to_string()))
+        .bind(sandbox)
+        .bind(status.to_string())
+        .fetch_one(connection)
+        .await?;
+    row.try_into()
 }
 
 #[cfg(test)]

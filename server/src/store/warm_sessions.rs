@@ -3,6 +3,7 @@
 use super::Store;
 use crate::clock;
 use crate::error::Result;
+use sqlx::AnyConnection;
 use uuid::Uuid;
 
 impl Store {
@@ -16,36 +17,35 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a sandbox that has ended, or that a session has taken.
+    /// Deletes a sandbox that has ended.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn delete_warm_session(&self, id: Uuid) -> Result<()> {
-        sqlx::query("DELETE FROM warm_sessions WHERE id = $1")
-            .bind(id.to_string())
-            .execute(&self.writer)
-            .await?;
-        Ok(())
+        delete_warm_session(&mut *self.writer.acquire().await?, id).await
     }
 
-    /// Lists the sandboxes that no session has taken. Those of sessions are deleted: a server that was killed may have
-    /// inserted the session and nothing else.
+    /// Lists the sandboxes that no session has taken: its caller ends them, with their files.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn warm_sessions(&self) -> Result<Vec<Uuid>> {
-        let taken = "DELETE FROM warm_sessions WHERE id IN (SELECT id FROM sessions)";
-        sqlx::query(taken).execute(&self.writer).await?;
         let ids: Vec<String> =
             sqlx::query_scalar("SELECT id FROM warm_sessions").fetch_all(&self.pool).await?;
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 }
 
+pub(super) async fn delete_warm_session(connection: &mut AnyConnection, id: Uuid) -> Result<()> {
+    let statement = "DELETE FROM warm_sessions WHERE id = $1";
+    sqlx::query(statement).bind(id.to_string()).execute(connection).await?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::NewSession;
     use super::super::testing::stores;
+    use super::super::{NewEvent, NewSession, Page, Status};
     use super::*;
 
     #[tokio::test]
@@ -58,10 +58,14 @@ mod tests {
             store.delete_warm_session(ended).await.unwrap();
             let new =
                 NewSession { id: taken, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
-            store.insert_session(&new).await.unwrap();
-            for _ in 0..2 {
-                assert_eq!(store.warm_sessions().await.unwrap(), [warm]);
-            }
+            let created = NewEvent { kind: "lifecycle", data: "{}".into() };
+            let session = store.insert_warm_session_as(&new, "box", &created).await.unwrap();
+            assert_eq!((session.status, session.sandbox_id.as_str()), (Status::Active, "box"));
+            assert_eq!(store.warm_sessions().await.unwrap(), [warm]);
+            let page = Page { limit: 10, after: 0 };
+            assert_eq!(store.events("t", taken, page, None).await.unwrap().len(), 1);
+            // The id is that of a session.
+            assert!(store.insert_warm_session_as(&new, "box", &created).await.is_err());
         }
     }
 }
