@@ -2,6 +2,7 @@
 //! (`ASH_…`), and environment variables over the TOML file of `--config`.
 
 use crate::error::{Context, Error, Result};
+use crate::model_apis::{ModelApis, ModelApisTable};
 use crate::persisted::SnapshotUrl;
 use crate::tls::TlsFiles;
 use crate::traces::TraceEndpoint;
@@ -105,6 +106,8 @@ struct SettingsFile {
     sandbox: SandboxTable,
     #[serde(default)]
     tls: TlsTable,
+    #[serde(default)]
+    credentials: ModelApisTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -199,6 +202,8 @@ pub struct Settings {
     pub snapshot_url: Option<SnapshotUrl>,
     /// An API key of the tenant `default`, in addition to the keys in the database.
     pub api_key: Option<String>,
+    /// The addresses that keys are sent to which sandboxes do not have.
+    pub model_apis: ModelApis,
     /// The key that encrypts credentials; `None` selects the file `credential-key` in the data directory.
     pub credential_key: Option<String>,
     /// The secret of the internal routes; without it, they are disabled.
@@ -276,6 +281,7 @@ impl Settings {
                 .map(|url| url.parse())
                 .transpose()?,
             api_key,
+            model_apis: ModelApis::read(file.credentials)?,
             credential_key: variable("ASH_CREDENTIAL_KEY"),
             internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,

@@ -6,6 +6,7 @@ use super::warm_pool::{AgentKey, WarmPool};
 use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
+use crate::model_apis::ModelApis;
 use crate::persisted::Persisted;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
@@ -27,6 +28,8 @@ pub struct App {
     pub store: Store,
     /// Encrypts credentials.
     pub credential_cipher: CredentialCipher,
+    /// The addresses that keys are sent to which sandboxes do not have.
+    pub model_apis: ModelApis,
     /// The program `saggar`, which starts sandboxes.
     pub program: Program,
     /// The sessions with a running sandbox.
@@ -86,6 +89,7 @@ impl App {
             data_dir,
             store,
             credential_cipher,
+            model_apis: settings.model_apis.clone(),
             program,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),

@@ -1,11 +1,16 @@
-//! `/api/credentials`. A secret enters the server here, and leaves it only as environment variables of a sandbox.
+//! `/api/credentials`. A secret enters the server here. It leaves it with the requests of a sandbox, outside of which it
+//! remains ([`held_keys`]), or as environment variables of the sandbox.
+//!
+//! [`held_keys`]: super::held_keys
 
 use super::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::JsonBody;
+use super::held_keys::policy_with_held_key;
 use super::objects::Confirmation;
 use super::variables::Variables;
+use crate::session_policy::SessionPolicy;
 use crate::store::{NewCredential, StoredCredential};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -176,11 +181,18 @@ pub(super) async fn delete(
     }
 }
 
-/// Returns the environment variables of a credential, and stores that it was used.
+/// Returns the policy of a session with the variables of its agent, a credential, and its own variables, each of which
+/// replaces the former. Stores that the credential was used.
 ///
 /// # Errors
 /// 400 if the tenant has no such credential, or if its content does not fit its type.
-pub(super) async fn variables(app: &App, caller: &Caller, id: &str) -> Result<Variables, ApiError> {
+pub(super) async fn policy_with_credential(
+    app: &App,
+    caller: &Caller,
+    id: &str,
+    of_agent: Variables,
+    own: Variables,
+) -> Result<SessionPolicy, ApiError> {
     let stored = app.store.credential(&caller.tenant, id).await?;
     let stored = stored.ok_or_else(|| ApiError::bad_request("Invalid or inaccessible credential"))?;
     let (cipher, owner) = (app.credential_cipher.clone(), owner(&stored.tenant_id, id, &stored.kind));
@@ -193,14 +205,23 @@ pub(super) async fn variables(app: &App, caller: &Caller, id: &str) -> Result<Va
              store it again"
         )));
     };
-    let variables = match stored.kind.as_str() {
-        "anthropic" => single("ANTHROPIC_API_KEY", secret),
-        "openai" => single("OPENAI_API_KEY", secret),
-        "bedrock" => bedrock_variables(&secret)?,
-        _ => single("ASH_CUSTOM_API_KEY", secret),
+    let held = policy_with_held_key(&stored.kind, &secret, &of_agent, &own, &app.model_apis);
+    let policy = match held {
+        Some(policy) => policy,
+        None => {
+            let mut variables = of_agent;
+            variables.extend(match stored.kind.as_str() {
+                "anthropic" => single("ANTHROPIC_API_KEY", secret),
+                "openai" => single("OPENAI_API_KEY", secret),
+                "bedrock" => bedrock_variables(&secret)?,
+                _ => single("ASH_CUSTOM_API_KEY", secret),
+            });
+            variables.extend(own);
+            SessionPolicy::of_variables(variables)
+        }
     };
     app.store.set_credential_used(&caller.tenant, id).await?;
-    Ok(variables)
+    Ok(policy)
 }
 
 fn single(name: &str, value: String) -> Variables {

@@ -20,6 +20,7 @@ mod eviction;
 mod exec;
 mod extract;
 mod health;
+mod held_keys;
 mod host_header;
 mod lifecycle;
 mod logs;

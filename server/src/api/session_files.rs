@@ -2,15 +2,14 @@
 
 use super::App;
 use super::error::ApiError;
-use super::variables::Variables;
 use crate::agent_folder::{self, SessionOverrides};
-use crate::saggar::policy_with_variables;
 use crate::session_directory::{own_folder, session_directory};
+use crate::session_policy::SessionPolicy;
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -19,8 +18,8 @@ use uuid::Uuid;
 pub(super) struct SessionRequest {
     /// The folder of the agent.
     pub(super) agent: PathBuf,
-    /// Environment variables of the sandbox.
-    pub(super) variables: Variables,
+    /// The environment variables of the sandbox, and the key of its credential.
+    pub(super) policy: SessionPolicy,
     /// Replaces the system prompt of the agent.
     pub(super) prompt: Option<String>,
     /// MCP servers by name. They take precedence over those of the agent.
@@ -31,7 +30,7 @@ pub(super) struct SessionRequest {
 pub(super) struct SessionFiles {
     /// The folder that becomes the workspace.
     pub(super) folder: PathBuf,
-    /// A policy file that sets the environment variables.
+    /// The file of its policy.
     pub(super) policy: Option<PathBuf>,
 }
 
@@ -52,7 +51,7 @@ pub(super) async fn create(app: &App, id: Uuid, request: SessionRequest) -> Resu
 }
 
 /// Writes the files of a session that is forked from `parent`: copies of those of the parent. An ended parent has none,
-/// and the fork then has a copy of the agent's folder, and the variables of the agent.
+/// and the fork then has a copy of the agent's folder, and `policy`.
 ///
 /// # Errors
 /// 500 if a file cannot be read or written.
@@ -61,18 +60,18 @@ pub(super) async fn fork(
     parent: Uuid,
     child: Uuid,
     agent: PathBuf,
-    variables: Variables,
+    policy: SessionPolicy,
 ) -> Result<SessionFiles, ApiError> {
     let parent = session_directory(&app.data_dir, parent);
     let directory = session_directory(&app.data_dir, child);
-    match spawn_blocking(move || fork_in(&parent, &directory, &agent, &variables)).await {
+    match spawn_blocking(move || fork_in(&parent, &directory, &agent, policy)).await {
         Ok(Ok(files)) => Ok(files),
         Ok(Err(error)) => Err(ApiError::internal(format!("Failed to fork session: {error}"))),
         Err(_) => Err(ApiError::internal("Failed to fork session: internal error")),
     }
 }
 
-fn fork_in(parent: &Path, directory: &Path, agent: &Path, variables: &Variables) -> io::Result<SessionFiles> {
+fn fork_in(parent: &Path, directory: &Path, agent: &Path, policy: SessionPolicy) -> io::Result<SessionFiles> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut files = SessionFiles { folder: agent.to_owned(), policy: None };
     let (parent_folder, has_ended) = (own_folder(parent), !parent.exists());
@@ -82,15 +81,8 @@ fn fork_in(parent: &Path, directory: &Path, agent: &Path, variables: &Variables)
         files.folder = own_folder(directory);
         agent_folder::create_session_folder(from, &files.folder, &SessionOverrides::default())?;
     }
-    let policy = match fs::read_to_string(parent.join("policy.toml")) {
-        Ok(policy) => policy,
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Err(_) if has_ended && !variables.is_empty() => policy_with_variables(variables),
-        Err(_) => return Ok(files),
-    };
-    let file = directory.join("policy.toml");
-    write_private(&file, &policy)?;
-    files.policy = Some(file);
+    let policy = if has_ended { Some(policy) } else { SessionPolicy::read(parent)? };
+    files.policy = policy.unwrap_or_default().write(directory)?;
     Ok(files)
 }
 
@@ -106,16 +98,6 @@ fn create_in(directory: &Path, request: &SessionRequest) -> io::Result<SessionFi
             SessionOverrides { prompt: request.prompt.as_deref(), mcp_servers: request.mcp_servers.as_ref() };
         agent_folder::create_session_folder(&request.agent, &files.folder, &overrides)?;
     }
-    if !request.variables.is_empty() {
-        let policy = directory.join("policy.toml");
-        write_private(&policy, &policy_with_variables(&request.variables))?;
-        files.policy = Some(policy);
-    }
+    files.policy = request.policy.write(directory)?;
     Ok(files)
-}
-
-/// Creates a file with mode 0600: environment variables can contain secrets.
-fn write_private(file: &Path, text: &str) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    file.write_all(text.as_bytes())
 }

@@ -3,7 +3,7 @@
 use super::App;
 use super::agent_lock::{UsedAgent, use_agent};
 use super::auth::Caller;
-use super::credentials;
+use super::credentials::policy_with_credential;
 use super::error::ApiError;
 use super::eviction::acquire_slot;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
@@ -16,6 +16,7 @@ use super::warm_pool::WarmSandbox;
 use crate::capacity::SandboxSlot;
 use crate::running::{RunningSession, SessionUse};
 use crate::saggar::{SessionOrigin, SessionRecord};
+use crate::session_policy::SessionPolicy;
 use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
 use axum::Json;
 use axum::extract::State;
@@ -228,11 +229,15 @@ pub(super) async fn start_session(
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
     let used = agent_to_start(app, caller, &body.agent).await?;
     let agent = &used.agent;
-    let mut variables: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
-    if let Some(credential) = &body.credential_id {
-        variables.extend(credentials::variables(app, caller, credential).await?);
-    }
-    variables.extend(body.extra_env.clone().unwrap_or_default());
+    let mut of_agent: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
+    let own = body.extra_env.clone().unwrap_or_default();
+    let policy = match &body.credential_id {
+        Some(id) => policy_with_credential(app, caller, id, of_agent, own).await?,
+        None => {
+            of_agent.extend(own);
+            SessionPolicy::of_variables(of_agent)
+        }
+    };
     if body.from_snapshot.is_some() && (body.system_prompt.is_some() || body.mcp_servers.is_some()) {
         let text = "body/fromSnapshot cannot be combined with systemPrompt or mcpServers: the snapshot has these files";
         return Err(ApiError::Body(text.into()));
@@ -246,9 +251,10 @@ pub(super) async fn start_session(
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
     let _session_lock = app.running.lock_session(id).await;
-    let session = insert_session(app, agent, &body, id).await?;
+    let options = NewOptions::new(agent, &body);
+    let session = app.store.insert_session(&options.session(agent, id)).await?;
     let request =
-        SessionRequest { agent: agent.path.clone().into(), variables, prompt, mcp_servers: body.mcp_servers };
+        SessionRequest { agent: agent.path.clone().into(), policy, prompt, mcp_servers: body.mcp_servers };
     let started = async {
         let files = session_files::create(app, id, request).await?;
         start_sandbox(app, &session, &files, snapshot.as_deref(), slot, "create").await

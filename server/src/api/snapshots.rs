@@ -14,6 +14,7 @@ use super::sessions::{
 use crate::capacity::SandboxSlot;
 use crate::clock;
 use crate::saggar::{CommandError, Snapshot};
+use crate::session_policy::SessionPolicy;
 use crate::store::{Agent, NewSession, Session};
 use axum::Json;
 use axum::extract::State;
@@ -237,8 +238,8 @@ async fn start_fork(
     let started = async {
         // Before it accepts messages of its own.
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
-        let variables = serde_json::from_str(&agent.env).unwrap_or_default();
-        let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), variables).await?;
+        let of_agent = SessionPolicy::of_variables(serde_json::from_str(&agent.env).unwrap_or_default());
+        let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), of_agent).await?;
         start_sandbox(app, &session, &files, Some(&snapshot.file), slot, "fork").await?;
         lifecycle::freeze(app, &session).await
     };

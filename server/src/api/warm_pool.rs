@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::mutex::lock;
 use crate::saggar::{CONTROL_TIMEOUT, SessionRecord, call_control};
 use crate::session_directory::remove_session_directory;
+use crate::session_policy::SessionPolicy;
 use crate::store::Agent;
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
@@ -222,7 +223,7 @@ async fn start(app: &App, agent: &Agent, slot: SandboxSlot) -> Result<WarmSandbo
     let started = async {
         let request = SessionRequest {
             agent: agent.path.clone().into(),
-            variables: serde_json::from_str(&agent.env).unwrap_or_default(),
+            policy: SessionPolicy::of_variables(serde_json::from_str(&agent.env).unwrap_or_default()),
             prompt: app.store.active_prompt(&agent.tenant_id, &agent.name).await?,
             mcp_servers: None,
         };

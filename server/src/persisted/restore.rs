@@ -9,10 +9,11 @@ use crate::allowed_hosts::add_allowed_hosts;
 use crate::error::{Context, Error, Result};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_directory::{own_folder, remove_session_directory, session_directory, write_generation};
+use crate::session_policy::SessionPolicy;
 use crate::store::Session;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
@@ -78,7 +79,7 @@ impl Persisted {
         copy: &SessionCopy,
         generation: &str,
         folder: Option<PathBuf>,
-        policy: Option<String>,
+        policy: Option<SessionPolicy>,
         staging: &Staging,
     ) -> Result<SessionRecord> {
         let id = session.id;
@@ -110,16 +111,17 @@ impl Persisted {
         Ok(())
     }
 
-    async fn decrypt_policy(&self, session: &Session, copy: &SessionCopy) -> Result<Option<String>> {
+    async fn decrypt_policy(&self, session: &Session, copy: &SessionCopy) -> Result<Option<SessionPolicy>> {
         let Some(sealed) = copy.policy.clone() else { return Ok(None) };
         let (cipher, owner) = (self.cipher.clone(), session.id.to_string());
         let opened = spawn_blocking(move || cipher.open(&owner, &sealed.into())).await;
         let opened = opened.context(|| "cannot decrypt its variables")?;
-        opened.map(Some).map_err(|_| {
+        let opened = opened.map_err(|_| {
             Error::new(
                 "cannot decrypt its variables: set the ASH_CREDENTIAL_KEY of the server that stored them",
             )
-        })
+        })?;
+        SessionPolicy::parse_secret_text(&opened).map(Some)
     }
 
     async fn download(&self, copy: &SessionCopy, needs_folder: bool, staging: &Staging) -> Result<()> {
@@ -151,7 +153,7 @@ enum RestoredFolder {
 async fn write_files(
     directory: PathBuf,
     folder: RestoredFolder,
-    policy: Option<String>,
+    policy: Option<SessionPolicy>,
 ) -> Result<RestoredFiles> {
     let context = || "cannot write the files of the session";
     let written = spawn_blocking(move || {
@@ -164,14 +166,8 @@ async fn write_files(
                 folder
             }
         };
-        let mut files = RestoredFiles { folder, policy: None };
-        if let Some(policy) = policy {
-            let file = directory.join("policy.toml");
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600).open(&file)?.write_all(policy.as_bytes())?;
-            files.policy = Some(file);
-        }
-        Ok::<_, io::Error>(files)
+        let policy = policy.unwrap_or_default().write(&directory)?;
+        Ok::<_, io::Error>(RestoredFiles { folder, policy })
     });
     written.await.context(context)?.context(context)
 }

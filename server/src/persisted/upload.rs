@@ -12,6 +12,7 @@ use crate::error::{Context, Error, Result};
 use crate::running::RunningSession;
 use crate::saggar::{CONTROL_TIMEOUT, call_control};
 use crate::session_directory::{is_here, own_folder, session_directory};
+use crate::session_policy::SessionPolicy;
 use crate::store::{NewCopy, Session, Status};
 use object_store::path::Path as Key;
 use ring::digest::{Context as Hasher, SHA256};
@@ -203,11 +204,8 @@ impl Persisted {
             let folder = self.usable_folder(&agent).await?;
             Some(folder.ok_or_else(|| Error::new("the folder of its agent is missing"))?)
         };
-        let policy = match fs::read_to_string(directory.join("policy.toml")) {
-            Ok(policy) => Some(policy),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error).context(|| "cannot read the variables of the session"),
-        };
+        let policy = SessionPolicy::read(&directory).context(|| "cannot read the policy of the session")?;
+        let policy = policy.map(|policy| policy.to_secret_text());
         let allowed_hosts = read_allowed_hosts(&self.data_dir, id).await;
         let allowed_hosts = allowed_hosts.context(|| "cannot read the allowed hosts of the session")?;
         let folder = match folder {

@@ -1,6 +1,6 @@
 //! Credentials: storage, encryption, and their variables in sandboxes.
 
-use crate::support::{Server, deploy_body};
+use crate::support::{Server, deploy_body, settings_file};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
@@ -75,7 +75,8 @@ fn stored_credential_is_encrypted_and_never_returned() {
 
 #[test]
 fn session_has_variables_of_its_credential() {
-    let server = Server::start();
+    let settings = settings_file("[credentials]\nanthropic_api = \"\"\nopenai_api = \"\"\n");
+    let server = Server::start_with(&["--config", settings.path().to_str().unwrap()], &[]);
     let client = server.client();
     let mut agent = deploy_body("hello");
     agent["env"] = json!({ "ANTHROPIC_API_KEY": "of-the-agent", "OTHER": "1" });

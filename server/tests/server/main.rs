@@ -15,6 +15,7 @@ mod errors;
 mod exec;
 mod files;
 mod forks;
+mod held_keys;
 mod lifecycle;
 mod locks;
 mod manual;
