@@ -113,6 +113,15 @@ impl PeerPolicy {
         self.check_credentials(connection, peer).map_err(refused(peer.pid()))
     }
 
+    /// As [`PeerPolicy::check_connection`], if the kernel holds the peer by a pidfd (Linux 6.5): then a few short files of
+    /// /proc are read. `None` if it does not.
+    pub fn check_held_connection(&self, connection: BorrowedFd<'_>) -> Option<Result<(), PeerRefusal>> {
+        match getsockopt(&connection, PeerPidfd) {
+            Err(Errno::ENOPROTOOPT) => None,
+            _ => Some(self.check_connection(connection)),
+        }
+    }
+
     fn check_credentials(
         &self,
         connection: BorrowedFd<'_>,

@@ -119,7 +119,7 @@ impl AgentLoop<'_> {
         self.privileged = PrivilegedOperations::through_launcher(&launcher);
         let privileged = self.privileged.clone();
         self.execs.set_killer(TreeKiller::new(move |pid| privileged.kill_tree(pid)));
-        peers::verify_in_workers(&launcher);
+        peers::verify_in_launcher_or_worker(&launcher);
         self.record_writer.set_fields(|record| record.watcher = ProcessId::from_pid(launcher.pid()));
         self.record_writer.delegate_to(session::record_sink(&launcher))?;
         confine::confine_supervisor(&SupervisorRights {

@@ -15,7 +15,7 @@
 //! | [`snapshot`] | take a snapshot of the session |
 //! | [`agent_socket`] | connect to the socket that an agent listens on |
 //! | [`ports`] | listen on more ports of the sandbox's network |
-//! | [`peers`] | verify peers, on kernels where that needs a right |
+//! | [`peers`] | verify peers, before Linux 6.5; else the launcher does that itself |
 //! | [`request`] | how a request with a result is sent |
 
 pub(super) mod agent_socket;
@@ -38,7 +38,7 @@ use crate::session::disk_usage::DiskUsage;
 use crate::session::retained_changes::RetainedChanges;
 use crate::stage::agent::launcher::{Launcher, LauncherTasks, RequestFds};
 use session::SessionContext;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
@@ -91,6 +91,10 @@ impl LauncherTasks for WorkerContext<'_> {
             self.quarantine_monitor.mark_scanned();
         }
         done
+    }
+
+    fn verify_peer(&mut self, connection: BorrowedFd<'_>) -> Option<u8> {
+        peers::verify_in_launcher(connection)
     }
 
     fn on_long_lived(&mut self) {

@@ -1,8 +1,9 @@
-//! Verifies peers in workers. Reading the user namespace of a peer needs the right to trace it, and so does, before
-//! Linux 6.5, the check that its pid was not reused.
+//! Verifies peers for the supervisor: reading the user namespace of a peer needs the right to trace it. The launcher does
+//! it, from a few short files of the kernel: the fork of a worker would take longer than all else of a connection. Before
+//! Linux 6.5, a worker does it, since the check that the pid was not reused reads all descriptors of the peer.
 
 use super::VERIFY_PEER;
-use crate::host::peer::{PeerPolicy, REFUSAL_REASONS, UNVERIFIABLE_PID};
+use crate::host::peer::{PeerPolicy, PeerRefusal, REFUSAL_REASONS, UNVERIFIABLE_PID};
 use crate::stage::agent::launcher::Launcher;
 use nix::fcntl::OFlag;
 use std::fs::File;
@@ -13,10 +14,14 @@ use std::rc::Rc;
 /// The verdict of a worker for an accepted peer; for a rejected one it is the index in [`REFUSAL_REASONS`].
 const ACCEPTED: u8 = 100;
 
-/// From now on workers verify peers.
-pub(in crate::supervise) fn verify_in_workers(launcher: &Rc<Launcher>) {
+/// From now on the launcher and its workers verify peers.
+pub(in crate::supervise) fn verify_in_launcher_or_worker(launcher: &Rc<Launcher>) {
     let launcher = Rc::clone(launcher);
-    crate::host::peer::set_peer_check(Box::new(move |connection| verify_in_worker(&launcher, connection)));
+    crate::host::peer::set_peer_check(Box::new(move |connection| match launcher.verify_peer(connection) {
+        Ok(Some(verdict)) => decode_verdict(verdict),
+        Ok(None) => verify_in_worker(&launcher, connection),
+        Err(_) => Err(UNVERIFIABLE_PID),
+    }));
 }
 
 fn verify_in_worker(launcher: &Launcher, connection: BorrowedFd<'_>) -> Result<(), &'static str> {
@@ -41,7 +46,11 @@ pub(in crate::supervise) fn decode_verdict(number: u8) -> Result<(), &'static st
 
 /// Verifies the peer of a connection; returns the encoded verdict.
 pub(in crate::supervise) fn encode_verdict(peers: &PeerPolicy, connection: BorrowedFd<'_>) -> u8 {
-    match peers.check_connection(connection) {
+    encode(peers.check_connection(connection))
+}
+
+fn encode(verdict: Result<(), PeerRefusal>) -> u8 {
+    match verdict {
         Ok(()) => ACCEPTED,
         Err(refusal) => REFUSAL_REASONS
             .iter()
@@ -49,6 +58,13 @@ pub(in crate::supervise) fn encode_verdict(peers: &PeerPolicy, connection: Borro
             .and_then(|at| u8::try_from(at).ok())
             .unwrap_or(u8::MAX),
     }
+}
+
+/// In the launcher: verifies the peer of a connection; `None` if it takes a worker.
+pub(super) fn verify_in_launcher(connection: BorrowedFd<'_>) -> Option<u8> {
+    // A worker fails as this does, and then the peer is refused.
+    let peers = PeerPolicy::of_this_process().ok()?;
+    peers.check_held_connection(connection).map(encode)
 }
 
 /// In the worker: serves one request.

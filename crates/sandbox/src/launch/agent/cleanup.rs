@@ -20,7 +20,7 @@ use saggar_sys::replace_file::SyncPolicy;
 use saggar_sys::socket_record::SocketRecord;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -346,6 +346,10 @@ struct TasksWithEntries<'a> {
 impl LauncherTasks for TasksWithEntries<'_> {
     fn run_inline(&mut self, worker: u32, argument: u64) -> bool {
         self.tasks.run_inline(worker, argument)
+    }
+
+    fn verify_peer(&mut self, connection: BorrowedFd<'_>) -> Option<u8> {
+        self.tasks.verify_peer(connection)
     }
 
     fn on_long_lived(&mut self) {

@@ -58,6 +58,9 @@ pub trait LauncherTasks {
     /// worker.
     fn run_inline(&mut self, worker: u32, argument: u64) -> bool;
 
+    /// Verifies the peer of a connection, and returns a number for the supervisor; `None` where it takes a worker.
+    fn verify_peer(&mut self, connection: BorrowedFd<'_>) -> Option<u8>;
+
     /// The sandbox has lived for [`LONG_LIVED`]: what is only worth it then.
     fn on_long_lived(&mut self);
 
@@ -87,6 +90,8 @@ enum LauncherRequest {
     },
     /// pid 1 is about to end: when it has, remove everything, and end.
     CleanUp,
+    /// Verify the peer of the connection that comes beside it; the answer is a [`Verdict`].
+    VerifyPeer,
 }
 
 impl LauncherRequest {
@@ -96,6 +101,7 @@ impl LauncherRequest {
             LauncherRequest::OpenMountTable => (2, 0, 0),
             LauncherRequest::StartWorker { worker, argument } => (3, worker, argument),
             LauncherRequest::CleanUp => (4, 0, 0),
+            LauncherRequest::VerifyPeer => (5, 0, 0),
         };
         let mut bytes = [0; RECORD_LEN];
         bytes[..4].copy_from_slice(&kind.to_ne_bytes());
@@ -115,10 +121,14 @@ impl LauncherRequest {
             (2, 0, 0) => Some(LauncherRequest::OpenMountTable),
             (3, ..) => Some(LauncherRequest::StartWorker { worker, argument }),
             (4, 0, 0) => Some(LauncherRequest::CleanUp),
+            (5, 0, 0) => Some(LauncherRequest::VerifyPeer),
             _ => None,
         }
     }
 }
+
+/// The answer to [`LauncherRequest::VerifyPeer`]: whether there is a verdict, and which.
+type Verdict = [u8; 2];
 
 /// What the launcher is born with.
 pub struct LauncherArgs<'a> {
@@ -198,6 +208,19 @@ impl Launcher {
     /// Those of sendmsg(2): EPIPE when the launcher is gone.
     pub fn start_worker(&self, worker: u32, argument: u64, fds: &[RawFd]) -> SysResult<()> {
         self.send(LauncherRequest::StartWorker { worker, argument }, fds)
+    }
+
+    /// What [`LauncherTasks::verify_peer`] says of the peer of a connection.
+    ///
+    /// # Errors
+    /// EPIPE when the launcher is gone.
+    pub fn verify_peer(&self, connection: BorrowedFd<'_>) -> SysResult<Option<u8>> {
+        self.send(LauncherRequest::VerifyPeer, &[connection.as_raw_fd()])?;
+        let mut answer = Verdict::default();
+        match scm::receive(self.socket.as_fd(), &mut answer)?.len {
+            2 => Ok((answer[0] == 1).then_some(answer[1])),
+            _ => Err(Errno::EPIPE),
+        }
     }
 
     /// Has it remove what is in its charge as soon as pid 1 has ended, and end.
@@ -290,6 +313,12 @@ fn serve_requests(
                 let fd = opened.as_ref().map(AsRawFd::as_raw_fd);
                 let _ = scm::send(socket, &[0; RECORD_LEN], fd.as_ref().map_or(&[], std::slice::from_ref));
             }
+            // The answer takes the supervisor's own socket: a descriptor that it names could be one that blocks.
+            Some(LauncherRequest::VerifyPeer) => {
+                let [connection, ..] = received.fds;
+                let verdict = connection.and_then(|connection| work.verify_peer(connection.as_fd()));
+                let _ = scm::send(socket, &verdict.map_or([0, 0], |verdict| [1, verdict]), &[]);
+            }
             Some(LauncherRequest::StartWorker { worker, argument }) if work.run_inline(worker, argument) => {}
             Some(LauncherRequest::StartWorker { worker, argument }) => {
                 // SAFETY: this process has one thread; the child is a worker, which ends here.
@@ -330,9 +359,13 @@ mod tests {
     #[test]
     fn requests_survive_the_wire_and_nothing_else_is_one() {
         let work = LauncherRequest::StartWorker { worker: u32::MAX, argument: 1 << 40 };
-        for request in
-            [LauncherRequest::Kill, LauncherRequest::OpenMountTable, work, LauncherRequest::CleanUp]
-        {
+        for request in [
+            LauncherRequest::Kill,
+            LauncherRequest::OpenMountTable,
+            work,
+            LauncherRequest::CleanUp,
+            LauncherRequest::VerifyPeer,
+        ] {
             assert_eq!(LauncherRequest::decode(&request.encode()), Some(request));
         }
         let bytes = LauncherRequest::CleanUp.encode();
@@ -349,6 +382,10 @@ mod tests {
     impl LauncherTasks for Noted {
         fn run_inline(&mut self, _: u32, _: u64) -> bool {
             true
+        }
+
+        fn verify_peer(&mut self, _: BorrowedFd<'_>) -> Option<u8> {
+            None
         }
 
         fn on_long_lived(&mut self) {
