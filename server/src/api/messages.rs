@@ -147,38 +147,9 @@ pub(super) struct OpenTurn {
     pub(super) is_repeated: bool,
 }
 
-/// Connects to the agent of an active session. The connection is established while the database is read.
-async fn connect_to_agent(
-    app: &App,
-    caller: &Caller,
-    id: Uuid,
-) -> Result<(UsedSandbox, BridgeConnection), ApiError> {
-    let connect = async |running: &Arc<RunningSession>| {
-        let connection = BridgeConnection::connect(&running.bridge).await;
-        connection
-            .map_err(|error| ApiError::internal(format!("Cannot send the message to the agent: {error}")))
-    };
-    let early = app.running.get(id).filter(|running| running.tenant == caller.tenant);
-    let early_connection = async {
-        match &early {
-            // It can be that of a sandbox that exits now: then there is another error, or another sandbox.
-            Some(running) => Ok(connect(running).await.ok()),
-            None => Ok(None),
-        }
-    };
-    let (used, connection) = tokio::try_join!(use_sandbox(app, caller, id), early_connection)?;
-    match connection {
-        Some(connection) if early.is_some_and(|early| Arc::ptr_eq(&early, &used.running)) => {
-            Ok((used, connection))
-        }
-        _ => {
-            let connection = connect(&used.running).await?;
-            Ok((used, connection))
-        }
-    }
-}
-
 /// Connects to the agent of an active session, and stores the message, unless one with the same key is stored.
+///
+/// The connection is established while the database is read and written, which takes as long.
 pub(super) async fn open_turn(
     app: &App,
     caller: &Caller,
@@ -186,12 +157,65 @@ pub(super) async fn open_turn(
     body: &SendBody,
     key: Option<String>,
 ) -> Result<OpenTurn, ApiError> {
-    let (UsedSandbox { session, running, usage }, connection) = connect_to_agent(app, caller, id).await?;
+    let early = app.running.get(id).filter(|running| running.tenant == caller.tenant);
+    let early_connection = async {
+        match &early {
+            // It can be that of a sandbox that exits now: then there is another error, or another sandbox.
+            Some(running) => Ok(BridgeConnection::connect(&running.bridge).await.ok()),
+            None => Ok(None),
+        }
+    };
+    let stored = async {
+        let used = use_sandbox(app, caller, id).await?;
+        let message = store_message(app, &used, body, key).await?;
+        Ok::<_, ApiError>((used, message))
+    };
+    let ((used, message), connection) = tokio::try_join!(stored, early_connection)?;
+    let UsedSandbox { session, running, usage } = used;
+    let is_current = early.is_some_and(|early| Arc::ptr_eq(&early, &running));
+    let connection = match connection.filter(|_| is_current) {
+        Some(connection) => Ok(connection),
+        None => BridgeConnection::connect(&running.bridge).await,
+    };
+    let connection = match connection {
+        Ok(connection) => connection,
+        Err(error) => {
+            // The client sends it again. A repetition with the same key finds it in the database.
+            if let Some(unsent) = message.without_key {
+                app.store.delete_message(&unsent).await?;
+            }
+            return Err(ApiError::internal(format!("Cannot send the message to the agent: {error}")));
+        }
+    };
+    let StoredMessage { turn, number, is_repeated, .. } = message;
+    Ok(OpenTurn { session, running, usage, connection, turn, number, is_repeated })
+}
+
+/// A message in the database.
+struct StoredMessage {
+    /// The command id of its turn.
+    turn: String,
+    /// The number of an event before those of the turn.
+    number: u64,
+    /// It was stored by an earlier request.
+    is_repeated: bool,
+    /// Its id, if it has no key.
+    without_key: Option<String>,
+}
+
+/// Stores the message of a request, unless one with the same key is stored.
+async fn store_message(
+    app: &App,
+    used: &UsedSandbox,
+    body: &SendBody,
+    key: Option<String>,
+) -> Result<StoredMessage, ApiError> {
+    let (tenant, session) = (&used.session.tenant_id, used.session.id);
     let content = json!({ "type": "user", "content": body.content }).to_string();
-    let (turn, number) = (new_turn_id(), running.recorded());
+    let (turn, number) = (new_turn_id(), used.running.recorded());
     let Some(key) = key else {
-        app.store.insert_user_message(&caller.tenant, id, &content).await?;
-        return Ok(OpenTurn { session, running, usage, connection, turn, number, is_repeated: false });
+        let id = app.store.insert_user_message(tenant, session, &content).await?;
+        return Ok(StoredMessage { turn, number, is_repeated: false, without_key: Some(id) });
     };
     let body_hash = sha256_hex(&serde_json::to_vec(body).unwrap_or_default());
     let new = KeyedMessage {
@@ -199,14 +223,17 @@ pub(super) async fn open_turn(
         turn_id: turn.clone(),
         after_event: i64::try_from(number).unwrap_or(i64::MAX),
     };
-    let message = app.store.insert_message_once(&caller.tenant, id, &content, &key, new).await?;
+    let message = app.store.insert_message_once(tenant, session, &content, &key, new).await?;
     if message.body_hash != body_hash {
         let text = format!("{IDEMPOTENCY_KEY} was used for another message of this session");
         return Err(ApiError::with_status(StatusCode::UNPROCESSABLE_ENTITY, text));
     }
-    let number = u64::try_from(message.after_event).unwrap_or_default();
-    let is_repeated = message.turn_id != turn;
-    Ok(OpenTurn { session, running, usage, connection, turn: message.turn_id, number, is_repeated })
+    Ok(StoredMessage {
+        number: u64::try_from(message.after_event).unwrap_or_default(),
+        is_repeated: message.turn_id != turn,
+        turn: message.turn_id,
+        without_key: None,
+    })
 }
 
 /// Streams the events of all turns of a session.

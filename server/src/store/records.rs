@@ -97,15 +97,25 @@ pub struct Page {
 }
 
 impl Store {
-    /// Inserts a message of a client.
+    /// Inserts a message of a client, and returns its id.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
-    pub async fn insert_user_message(&self, tenant: &str, session: Uuid, content: &str) -> Result<()> {
+    pub async fn insert_user_message(&self, tenant: &str, session: Uuid, content: &str) -> Result<String> {
         let mut transaction = self.writer.begin().await?;
         update_last_active(&mut transaction, session).await?;
-        insert_message(&mut transaction, tenant, session, Role::User, content).await?;
-        Ok(transaction.commit().await?)
+        let id = insert_message(&mut transaction, tenant, session, Role::User, content).await?;
+        transaction.commit().await?;
+        Ok(id)
+    }
+
+    /// Deletes a message that the agent has not received.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn delete_message(&self, id: &str) -> Result<()> {
+        sqlx::query("DELETE FROM messages WHERE id = $1").bind(id).execute(&self.writer).await?;
+        Ok(())
     }
 
     /// Inserts an event that the server creates.
@@ -232,11 +242,12 @@ pub(super) async fn insert_message(
     session: Uuid,
     role: Role,
     content: &str,
-) -> Result<()> {
+) -> Result<String> {
+    let id = new_id();
     let statement = "INSERT INTO messages (id, tenant_id, session_id, role, content, created_at, sequence) \
          SELECT $1, $2, $3, $4, $5, $6, COALESCE(MAX(sequence), 0) + 1 FROM messages WHERE session_id = $3";
     sqlx::query(statement)
-        .bind(new_id())
+        .bind(&id)
         .bind(tenant)
         .bind(session.to_string())
         .bind(role.name())
@@ -244,7 +255,7 @@ pub(super) async fn insert_message(
         .bind(clock::now())
         .execute(connection)
         .await?;
-    Ok(())
+    Ok(id)
 }
 
 pub(super) async fn insert_event(
@@ -292,6 +303,8 @@ mod tests {
             let id = session(&store).await;
             let rows = [RecordedRow::Message("1".into()), RecordedRow::Event(event("text"))];
             store.insert_user_message("t", id, "u").await.unwrap();
+            let unsent = store.insert_user_message("t", id, "unsent").await.unwrap();
+            store.delete_message(&unsent).await.unwrap();
             assert!(store.record("t", id, (0, 5), &rows).await.unwrap());
             for again in [(0, 5), (0, 6), (3, 6), (6, 7)] {
                 assert!(!store.record("t", id, again, &rows).await.unwrap(), "{again:?}");
