@@ -4,7 +4,7 @@ use saggar_bridge::client::{BridgeClient, ClientCommand, EventBody};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Runs one turn on a connection of its own. Returns the time from its begin to the first event.
+/// Runs one turn on a connection of its own. Returns the time from its begin to the first event, which is a message.
 pub(crate) fn run_turn(socket: &Path, session: &str) -> Duration {
     let start = Instant::now();
     let mut client = BridgeClient::connect(socket).expect("the bridge listens");

@@ -1,5 +1,5 @@
 //! What the server adds to what it starts and forwards: the time of `POST /sessions` beyond that of `saggar session
-//! create`, of the first byte of a turn beyond that of the bridge, and of 200 turns at once beyond the same on the bridges;
+//! create`, of the first message of a turn beyond that of the bridge, and of 200 turns at once beyond the same on the bridges;
 //! and the memory of many idle sessions. All of the demo agent. The figures of both sides are from the same run, by turns.
 //!
 //! `cargo bench -p saggar-server --bench server [-- SESSIONS]`: SESSIONS idle ones (default 1000). It runs the `saggar` that is
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// Rounds of a measurement of one request at a time.
 const ROUNDS: usize = 40;
 const TURNS: usize = 200;
+/// The time before a measurement, so that neither side pays for what the other one left to do.
+const PAUSE: Duration = Duration::from_millis(20);
 const STREAMS: usize = 200;
 
 /// Bounds of the medians, in milliseconds.
@@ -46,8 +48,10 @@ fn measure_starts(server: &Server, failures: &mut Vec<String>) {
     let (mut commands, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         server.wait_until_warm();
+        std::thread::sleep(PAUSE);
         commands.push(server.time_of_create());
         for (agent, times) in [(Agent::Cold, &mut cold), (Agent::Warm, &mut warm)] {
+            std::thread::sleep(PAUSE);
             let start = Instant::now();
             let id = server.create_session(agent);
             times.push(milliseconds(start.elapsed()));
@@ -61,19 +65,21 @@ fn measure_starts(server: &Server, failures: &mut Vec<String>) {
     check(failures, "POST /sessions from the warm pool, ms", warm, MAX_FROM_POOL);
 }
 
-/// From the request to the first event of a turn, beside the same on the socket of the bridge.
+/// From the request to the first message of the agent, beside the same on the socket of the bridge.
 fn measure_first_byte(server: &Server, failures: &mut Vec<String>) {
     let id = server.create_session(Agent::Cold);
     let socket = server.bridge_socket(&id);
     let (mut by_server, mut by_bridge) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
+        std::thread::sleep(PAUSE);
         by_server.push(milliseconds(server.run_turn(&id)));
+        std::thread::sleep(PAUSE);
         by_bridge.push(milliseconds(bridge::run_turn(&socket, &id)));
     }
     server.end_session(&id);
     let (by_server, by_bridge) = (median(by_server), median(by_bridge));
-    print_times("first event of a turn", by_server, by_bridge);
-    check(failures, "first event beyond the bridge, ms", by_server - by_bridge, MAX_BEYOND_BRIDGE);
+    print_times("first message of a turn", by_server, by_bridge);
+    check(failures, "first message beyond the bridge, ms", by_server - by_bridge, MAX_BEYOND_BRIDGE);
 }
 
 /// Memory of idle sessions, and turns of 200 of them at once.

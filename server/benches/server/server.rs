@@ -98,7 +98,7 @@ impl Server {
         request.header("authorization", self.authorization()).call().expect("an answer");
     }
 
-    /// Runs one turn. Returns the time from the request to the first event.
+    /// Runs one turn. Returns the time from the request to the first message of the agent.
     pub(crate) fn run_turn(&self, id: &str) -> Duration {
         let start = Instant::now();
         let mut response =
@@ -107,7 +107,7 @@ impl Server {
         let mut first = None;
         for line in lines {
             let line = line.expect("the stream is read");
-            if line.starts_with("event:") {
+            if line == "event: message" {
                 first.get_or_insert_with(|| start.elapsed());
             }
             if line == "event: done" {
