@@ -37,6 +37,18 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// Those of sendmsg(2); EINVAL for too many descriptors; EPIPE (never SIGPIPE) if the peer has closed the socket.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
+    send_with(socket, bytes, fds, libc::MSG_NOSIGNAL)
+}
+
+/// As [`send`], without waiting for a peer that does not receive.
+///
+/// # Errors
+/// As [`send`]; EAGAIN if the buffer of the socket is full.
+pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
+    send_with(socket, bytes, fds, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+}
+
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd], flags: libc::c_int) -> SysResult<()> {
     if fds.len() > MAX_FDS {
         return Err(Errno::EINVAL);
     }
@@ -65,7 +77,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()
     }
     loop {
         // SAFETY: the message points to buffers that live until the call returns.
-        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
         match check(sent as libc::c_long) {
             Ok(_) => return Ok(()),
             Err(Errno::EINTR) => {}

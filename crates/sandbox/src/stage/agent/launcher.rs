@@ -311,13 +311,20 @@ fn serve_requests(
             Some(LauncherRequest::OpenMountTable) => {
                 let opened = open_mountinfo(pid, init);
                 let fd = opened.as_ref().map(AsRawFd::as_raw_fd);
-                let _ = scm::send(socket, &[0; RECORD_LEN], fd.as_ref().map_or(&[], std::slice::from_ref));
+                let answered =
+                    scm::send_now(socket, &[0; RECORD_LEN], fd.as_ref().map_or(&[], std::slice::from_ref));
+                if answered.is_err() {
+                    return false;
+                }
             }
-            // The answer takes the supervisor's own socket: a descriptor that it names could be one that blocks.
+            // Not on a descriptor that the supervisor names: that could be one that blocks. Nor does this wait until it
+            // receives: it has at most one request without an answer.
             Some(LauncherRequest::VerifyPeer) => {
                 let [connection, ..] = received.fds;
                 let verdict = connection.and_then(|connection| work.verify_peer(connection.as_fd()));
-                let _ = scm::send(socket, &verdict.map_or([0, 0], |verdict| [1, verdict]), &[]);
+                if scm::send_now(socket, &verdict.map_or([0, 0], |verdict| [1, verdict]), &[]).is_err() {
+                    return false;
+                }
             }
             Some(LauncherRequest::StartWorker { worker, argument }) if work.run_inline(worker, argument) => {}
             Some(LauncherRequest::StartWorker { worker, argument }) => {
