@@ -23,6 +23,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::warn;
 use uuid::Uuid;
 
 /// The header by which a client repeats a message that may have arrived.
@@ -181,8 +182,10 @@ pub(super) async fn open_turn(
         Ok(connection) => connection,
         Err(error) => {
             // The client sends it again. A repetition with the same key finds it in the database.
-            if let Some(unsent) = message.without_key {
-                app.store.delete_message(&unsent).await?;
+            if let Some(unsent) = message.without_key
+                && let Err(error) = app.store.delete_message(&unsent).await
+            {
+                warn!("session {id}: cannot delete a message that was not sent: {error}");
             }
             return Err(ApiError::internal(format!("Cannot send the message to the agent: {error}")));
         }

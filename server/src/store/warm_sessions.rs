@@ -30,8 +30,8 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn warm_sessions(&self) -> Result<Vec<Uuid>> {
-        let ids: Vec<String> =
-            sqlx::query_scalar("SELECT id FROM warm_sessions").fetch_all(&self.pool).await?;
+        let statement = "SELECT id FROM warm_sessions WHERE id NOT IN (SELECT id FROM sessions)";
+        let ids: Vec<String> = sqlx::query_scalar(statement).fetch_all(&self.pool).await?;
         Ok(ids.iter().filter_map(|id| id.parse().ok()).collect())
     }
 }
