@@ -4,7 +4,8 @@
 //! in saggar's own environment would configure saggar itself.
 
 use crate::error::{Context, Result};
-use serde::{Deserialize, Serialize};
+use saggar_policy::KeyHeader;
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -50,16 +51,6 @@ impl fmt::Debug for HeldKey {
     }
 }
 
-/// The header field of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyHeader {
-    /// `x-api-key`.
-    XApiKey,
-    /// `authorization`, with the scheme `Bearer`.
-    Authorization,
-}
-
 /// The policy as text: the file of a session, or what its copy in the snapshot store has.
 #[derive(Default, Serialize, Deserialize)]
 struct PolicyText {
@@ -78,6 +69,7 @@ struct EnvTable {
 #[derive(Serialize, Deserialize)]
 struct ApiTable {
     upstream: String,
+    #[serde(serialize_with = "as_text")]
     header: KeyHeader,
     /// In the file of a session.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,12 +94,13 @@ impl SessionPolicy {
         if *self == SessionPolicy::default() {
             return Ok(None);
         }
-        let key_file = directory.join(KEY_FILE);
+        // saggar accepts no path with `..`.
+        let key_file = directory.canonicalize()?.join(KEY_FILE);
         if let Some(held) = &self.held_key {
             write_private(&key_file, &held.key)?;
         }
         let file = directory.join(POLICY_FILE);
-        write_private(&file, &self.encode(|_| (Some(key_file.clone()), None)))?;
+        write_private(&file, &self.encode(|_| (Some(key_file), None))?)?;
         Ok(Some(file))
     }
 
@@ -120,12 +113,19 @@ impl SessionPolicy {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
-        let read_key = |_: ApiKeyLocation| fs::read_to_string(directory.join(KEY_FILE));
+        let key_file = directory.join(KEY_FILE);
+        let read_key = |_: ApiKeyLocation| {
+            let key = fs::read_to_string(&key_file);
+            key.map_err(|error| io::Error::other(format!("cannot read {}: {error}", key_file.display())))
+        };
         SessionPolicy::decode(&text, read_key).map(Some)
     }
 
     /// The policy with the key as one text, for a copy. It is secret.
-    pub fn to_secret_text(&self) -> String {
+    ///
+    /// # Errors
+    /// Fails if it cannot be encoded.
+    pub fn to_secret_text(&self) -> io::Result<String> {
         self.encode(|held| (None, Some(held.key.clone())))
     }
 
@@ -138,14 +138,17 @@ impl SessionPolicy {
         SessionPolicy::decode(text, no_key).context(|| "invalid policy of a session")
     }
 
-    fn encode(&self, location: impl FnOnce(&HeldKey) -> (Option<PathBuf>, Option<String>)) -> String {
+    fn encode(
+        &self,
+        location: impl FnOnce(&HeldKey) -> (Option<PathBuf>, Option<String>),
+    ) -> io::Result<String> {
         let api = self.held_key.as_ref().map(|held| {
             let (key_file, key) = location(held);
             ApiTable { upstream: held.upstream.clone(), header: held.header, key_file, key }
         });
         let text = PolicyText { env: EnvTable { set: self.variables.clone() }, api };
-        // Tables with texts can be serialized.
-        toml::to_string(&text).unwrap_or_default()
+        // A path that is not UTF-8 cannot be written.
+        toml::to_string(&text).map_err(io::Error::other)
     }
 
     fn decode(text: &str, key: impl FnOnce(ApiKeyLocation) -> io::Result<String>) -> io::Result<Self> {
@@ -159,6 +162,10 @@ impl SessionPolicy {
         };
         Ok(SessionPolicy { variables: env.set, held_key })
     }
+}
+
+fn as_text<S: Serializer>(header: &KeyHeader, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(header)
 }
 
 /// The key in the text itself; `None` if it is in a file.
@@ -192,7 +199,7 @@ mod tests {
             set in proptest::collection::btree_map("[A-Z_]{1,8}", any::<String>(), 0..5), has_key in any::<bool>()) {
             let mut policy = SessionPolicy::of_variables(set);
             policy.held_key = with_key().held_key.filter(|_| has_key);
-            prop_assert_eq!(&SessionPolicy::parse_secret_text(&policy.to_secret_text()).unwrap(), &policy);
+            prop_assert_eq!(&SessionPolicy::parse_secret_text(&policy.to_secret_text().unwrap()).unwrap(), &policy);
             let directory = tempfile::tempdir().unwrap();
             let written = policy.write(directory.path()).unwrap();
             let read = SessionPolicy::read(directory.path()).unwrap();
@@ -206,7 +213,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = with_key().write(directory.path()).unwrap().unwrap();
         let text = fs::read_to_string(&file).unwrap();
-        let key_file = directory.path().join(KEY_FILE);
+        let key_file = directory.path().canonicalize().unwrap().join(KEY_FILE);
         assert!(text.contains(key_file.to_str().unwrap()) && !text.contains("sk-1"), "{text}");
         for file in [file, key_file] {
             assert_eq!(

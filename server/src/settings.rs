@@ -281,7 +281,7 @@ impl Settings {
                 .map(|url| url.parse())
                 .transpose()?,
             api_key,
-            model_apis: ModelApis::read(file.credentials)?,
+            model_apis: ModelApis::read(file.credentials, variable)?,
             credential_key: variable("ASH_CREDENTIAL_KEY"),
             internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,

@@ -28,7 +28,7 @@ const MAX_SECRET: usize = 64 << 10;
 /// Maximum number of characters of a label.
 const MAX_LABEL: usize = 255;
 
-/// The service of a credential, which decides the variables that contain it.
+/// The service of a credential, which decides how sessions use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum CredentialService {

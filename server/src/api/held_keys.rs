@@ -3,10 +3,13 @@
 
 use super::variables::Variables;
 use crate::model_apis::ModelApis;
-use crate::session_policy::{HeldKey, KeyHeader, SessionPolicy};
+use crate::session_policy::{HeldKey, SessionPolicy};
+use saggar_policy::KeyHeader;
 
 /// The address at which saggar receives the requests of a sandbox (saggar(1), `--api`).
 const ADDRESS_INSIDE: &str = "http://127.0.0.1:274";
+/// Maximum length of a key that saggar accepts, in bytes.
+const MAX_KEY: usize = 16 << 10;
 /// For programs that do not start without a key.
 const PLACEHOLDER: &str = "saggar-adds-the-key-outside";
 
@@ -24,7 +27,7 @@ pub(super) fn policy_with_held_key(
     apis: &ModelApis,
 ) -> Option<SessionPolicy> {
     let key = secret.trim();
-    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;
     }
     let mut variables = of_agent.clone();
@@ -36,11 +39,13 @@ pub(super) fn policy_with_held_key(
             }
             // saggar itself sets the placeholder and the address.
             variables.remove("ANTHROPIC_API_KEY");
-            (&apis.anthropic, KeyHeader::XApiKey)
+            (&apis.anthropic, KeyHeader::ApiKey)
         }
         "openai" => {
-            // saggar also sets the address of the other service.
-            let has_other = variables.keys().any(|name| name.starts_with("ANTHROPIC_"));
+            // saggar leads requests for the other service to this address, too.
+            let is_other =
+                |name: &String| name.starts_with("ANTHROPIC_") || name == "CLAUDE_CODE_OAUTH_TOKEN";
+            let has_other = variables.keys().any(is_other);
             if has_other || own.contains_key("OPENAI_API_KEY") || variables.contains_key("OPENAI_BASE_URL") {
                 return None;
             }
@@ -89,11 +94,13 @@ mod tests {
             ("anthropic", "sk", "A", "ANTHROPIC_API_KEY"),
             ("anthropic", "sk", "ANTHROPIC_BASE_URL", "A"),
             ("openai", "sk", "ANTHROPIC_API_KEY", "A"),
+            ("openai", "sk", "A", "CLAUDE_CODE_OAUTH_TOKEN"),
             ("openai", "sk", "A", "OPENAI_API_KEY"),
             ("openai", "sk", "A", "OPENAI_BASE_URL"),
         ] {
             assert!(policy(service, secret, &[of_agent], &[own]).is_none(), "{service} {of_agent} {own}");
         }
+        assert!(policy("anthropic", &"k".repeat(MAX_KEY + 1), &[], &[]).is_none());
         let disabled = ModelApis { anthropic: None, openai: None };
         let none = Variables::new();
         assert!(policy_with_held_key("anthropic", "sk", &none, &none, &disabled).is_none());

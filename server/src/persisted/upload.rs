@@ -204,8 +204,9 @@ impl Persisted {
             let folder = self.usable_folder(&agent).await?;
             Some(folder.ok_or_else(|| Error::new("the folder of its agent is missing"))?)
         };
-        let policy = SessionPolicy::read(&directory).context(|| "cannot read the policy of the session")?;
-        let policy = policy.map(|policy| policy.to_secret_text());
+        let policy = SessionPolicy::read(&directory)
+            .and_then(|policy| policy.map(|policy| policy.to_secret_text()).transpose())
+            .context(|| "cannot read the policy of the session")?;
         let allowed_hosts = read_allowed_hosts(&self.data_dir, id).await;
         let allowed_hosts = allowed_hosts.context(|| "cannot read the allowed hosts of the session")?;
         let folder = match folder {

@@ -145,9 +145,10 @@ fn key_is_added_on_another_machine_which_has_no_file_of_it() {
     let session = create_session(&scene.server, &json!({ "agent": "hello", "credentialId": id }));
     client.post(&format!("/api/sessions/{session}/stop"), &json!({})).expect(200);
     wait_for_copies(&client);
-    for object in scene.objects("") {
-        let bytes = fs::read(&object).unwrap();
-        assert!(!bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()), "{}", object.display());
+    let database = ["saggar.db", "saggar.db-wal"].map(|name| scene.server.data_dir().join(name));
+    for file in scene.objects("").into_iter().chain(database) {
+        let bytes = fs::read(&file).unwrap();
+        assert!(!bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()), "{}", file.display());
     }
     assert!(scene.server.stop(Signal::TERM).success());
     scene.server.move_to("second");

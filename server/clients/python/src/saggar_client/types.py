@@ -189,7 +189,7 @@ class CreateTenantApiKeyRequest(TypedDict):
 
 CredentialService: TypeAlias = Literal['anthropic', 'openai', 'bedrock', 'custom']
 """
-The service of a credential, which decides the variables that contain it.
+The service of a credential, which decides how sessions use it.
 """
 
 

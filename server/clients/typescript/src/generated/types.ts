@@ -1194,7 +1194,7 @@ export interface components {
             credential: components["schemas"]["Credential"];
         };
         /**
-         * @description The service of a credential, which decides the variables that contain it.
+         * @description The service of a credential, which decides how sessions use it.
          * @enum {string}
          */
         CredentialService: "anthropic" | "openai" | "bedrock" | "custom";
