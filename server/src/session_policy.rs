@@ -100,7 +100,7 @@ impl SessionPolicy {
             write_private(&key_file, &held.key)?;
         }
         let file = directory.join(POLICY_FILE);
-        write_private(&file, &self.encode(|_| (Some(key_file), None))?)?;
+        write_private(&file, &self.encode(Some(key_file))?)?;
         Ok(Some(file))
     }
 
@@ -114,7 +114,7 @@ impl SessionPolicy {
             text => text?,
         };
         let key_file = directory.join(KEY_FILE);
-        let read_key = |_: ApiKeyLocation| {
+        let read_key = || {
             let key = fs::read_to_string(&key_file);
             key.map_err(|error| io::Error::other(format!("cannot read {}: {error}", key_file.display())))
         };
@@ -126,7 +126,7 @@ impl SessionPolicy {
     /// # Errors
     /// Fails if it cannot be encoded.
     pub fn to_secret_text(&self) -> io::Result<String> {
-        self.encode(|held| (None, Some(held.key.clone())))
+        self.encode(None)
     }
 
     /// Parses the text of a copy.
@@ -134,30 +134,33 @@ impl SessionPolicy {
     /// # Errors
     /// Fails if it is invalid.
     pub fn parse_secret_text(text: &str) -> Result<Self> {
-        let no_key = |key: ApiKeyLocation| key.ok_or_else(|| io::Error::other("the key is missing"));
+        let no_key = || Err(io::Error::other("the key is missing"));
         SessionPolicy::decode(text, no_key).context(|| "invalid policy of a session")
     }
 
-    fn encode(
-        &self,
-        location: impl FnOnce(&HeldKey) -> (Option<PathBuf>, Option<String>),
-    ) -> io::Result<String> {
-        let api = self.held_key.as_ref().map(|held| {
-            let (key_file, key) = location(held);
-            ApiTable { upstream: held.upstream.clone(), header: held.header, key_file, key }
+    /// The text has the key itself, unless that is in a file.
+    fn encode(&self, key_file: Option<PathBuf>) -> io::Result<String> {
+        let api = self.held_key.as_ref().map(|held| ApiTable {
+            upstream: held.upstream.clone(),
+            header: held.header,
+            key: key_file.is_none().then(|| held.key.clone()),
+            key_file,
         });
         let text = PolicyText { env: EnvTable { set: self.variables.clone() }, api };
         // A path that is not UTF-8 cannot be written.
         toml::to_string(&text).map_err(io::Error::other)
     }
 
-    fn decode(text: &str, key: impl FnOnce(ApiKeyLocation) -> io::Result<String>) -> io::Result<Self> {
+    /// `read_key` returns the key if it is not in the text.
+    fn decode(text: &str, read_key: impl FnOnce() -> io::Result<String>) -> io::Result<Self> {
         let PolicyText { env, api } = toml::from_str(text).map_err(|_| {
             // Without the text of the error, which quotes the line.
             io::Error::other("it is no policy")
         })?;
         let held_key = match api {
-            Some(api) => Some(HeldKey { upstream: api.upstream, header: api.header, key: key(api.key)? }),
+            Some(ApiTable { upstream, header, key, .. }) => {
+                Some(HeldKey { upstream, header, key: key.map_or_else(read_key, Ok)? })
+            }
             None => None,
         };
         Ok(SessionPolicy { variables: env.set, held_key })
@@ -167,9 +170,6 @@ impl SessionPolicy {
 fn as_text<S: Serializer>(header: &KeyHeader, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(header)
 }
-
-/// The key in the text itself; `None` if it is in a file.
-type ApiKeyLocation = Option<String>;
 
 /// Creates a file with mode 0600: it contains secrets.
 fn write_private(file: &Path, text: &str) -> io::Result<()> {
