@@ -177,7 +177,7 @@ as_user() {
 
 # The ways of the orchestrators that differ most in what they ask of a runtime.
 short_list=(exit_status stdin missing_program exec_stdin exec_terminal kill_with_a_signal death_by_signal pause memory
-    out_of_memory update remove_running twenty_at_once)
+    out_of_memory update remove_running twenty_at_once agent_pod)
 
 # The callers of an OCI runtime on this machine, two at a time. What runc cannot do here either, such as limits of
 # rootless containers on cgroup v1, is left to the guests. Arguments are names of scenarios.
@@ -189,7 +189,7 @@ orchestrate() {
     binary=$(debug_cargo build "${whole[@]}" --test orchestrators --message-format=json 2>/dev/null |
         .ci/test-binaries orchestrators)
     # shellcheck disable=SC2016 # expanded by the inner shell
-    for caller in docker:: containerd:: buildah_as_root:: buildah_as_ordinary_user:: podman_as_root:: \
+    for caller in docker:: containerd:: cri:: buildah_as_root:: buildah_as_ordinary_user:: podman_as_root:: \
         podman_as_ordinary_user::; do
         if [ $# -eq 0 ]; then
             echo "$caller"
@@ -251,7 +251,7 @@ guests() {
     done
     {
         for kernel in 6.1 6.12; do
-            for caller in docker containerd podman_as_root buildah_as_root; do
+            for caller in docker containerd cri podman_as_root buildah_as_root; do
                 printf -- '--kernel %s --timeout 1800 --as root --test orchestrators' "$kernel"
                 printf " $caller::%s" "${short_list[@]}"
                 echo

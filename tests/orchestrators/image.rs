@@ -32,7 +32,12 @@ pub(crate) fn rootfs(dir: &Path) -> PathBuf {
 
 /// The root file system as a tar file, for `import`.
 pub(crate) fn layer(dir: &Path) -> PathBuf {
-    let root = rootfs(dir);
+    rootfs(dir);
+    pack_layer(dir)
+}
+
+fn pack_layer(dir: &Path) -> PathBuf {
+    let root = dir.join("rootfs");
     let layer = dir.join("layer.tar");
     let archive = ["--owner=0", "--group=0", "--sort=name", "-cf"];
     let status = Command::new("tar").arg("-C").arg(&root).args(archive).arg(&layer).arg(".").status();
@@ -40,16 +45,32 @@ pub(crate) fn layer(dir: &Path) -> PathBuf {
     layer
 }
 
-/// An image archive as the image specification has it (oci-archive), named `name`.
+/// An image archive as the image specification has it (oci-archive), named `name`, that runs a shell.
 pub(crate) fn archive(dir: &Path, name: &str) -> PathBuf {
-    let layer = layer(dir);
+    pack(dir, layer(dir), name, &["sh"])
+}
+
+/// The same with one more program in `/bin`; the image runs `command`.
+pub(crate) fn archive_with_program(
+    dir: &Path,
+    name: &str,
+    (program, script): (&str, &str),
+    command: &[&str],
+) -> PathBuf {
+    let path = rootfs(dir).join("bin").join(program);
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    pack(dir, pack_layer(dir), name, command)
+}
+
+fn pack(dir: &Path, layer: PathBuf, name: &str, command: &[&str]) -> PathBuf {
     let layout = dir.join("layout");
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs).unwrap();
     let layer = blob(&blobs, "application/vnd.oci.image.layer.v1.tar", &fs::read(layer).unwrap());
     let config = json!({
         "architecture": "amd64", "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["sh"]},
+        "config": {"Env": ["PATH=/bin"], "Cmd": command},
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     });
     let config = blob(&blobs, "application/vnd.oci.image.config.v1+json", config.to_string().as_bytes());

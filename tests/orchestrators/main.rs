@@ -1,4 +1,5 @@
-//! Podman, Buildah, containerd and Docker start containers through an OCI runtime, as on the machines of users.
+//! Podman, Buildah, containerd and Docker start containers through an OCI runtime, as on the machines of users; and
+//! containerd as a kubelet calls it.
 //!
 //! A scenario is what a user does with one of them; it knows nothing of the runtime. All state of a caller, its
 //! daemons and sockets too, is in a directory of this run, and is gone in the end.
@@ -8,6 +9,7 @@
 //! - What fails here with runc as well is the machine's doing: it is skipped, with runc's reason. In a guest
 //!   (`SAGGAR_GUEST`, see tests/vm/run) and with `SAGGAR_TEST_ALL=1` nothing is skipped.
 //! - In the guest with systemd, Podman, containerd and Docker have it make the cgroups.
+//! - Pods have the network of the host: no plugin that makes one is needed.
 //!
 //! It has no test harness: a caller's daemons are started once for its scenarios, and ended after them.
 
@@ -18,6 +20,16 @@ mod binary;
 #[path = "../support/deadline.rs"]
 #[allow(dead_code)] // what the other tests use of it
 mod deadline;
+
+#[path = "../support/bridge_client.rs"]
+#[allow(dead_code)]
+mod bridge_client;
+#[path = "../support/lines.rs"]
+#[allow(dead_code)]
+mod lines;
+#[path = "../support/wait.rs"]
+#[allow(dead_code)]
+mod wait;
 
 mod account;
 mod callers;

@@ -62,7 +62,7 @@ impl BridgeClient {
 
     /// Connects as a server does that only knows the path: it is there a moment before anybody listens on it.
     pub(crate) fn connect_when_listening(socket: &Path) -> Self {
-        crate::support::wait::until_exists(socket);
+        super::wait::until_exists(socket);
         let deadline = Deadline::usual();
         while UnixStream::connect(socket)
             .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)

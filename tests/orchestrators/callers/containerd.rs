@@ -17,17 +17,34 @@ pub(crate) struct Containerd {
     ground: Ground,
 }
 
-/// Starts a daemon in `ground`; its socket is `run/containerd.sock`.
+/// The plugin that a kubelet calls.
+pub(crate) const CRI_PLUGIN: &str = "io.containerd.grpc.v1.cri";
+
+/// The path of the daemon's socket.
+pub(crate) fn socket(ground: &Ground) -> String {
+    ground.at("run/containerd.sock")
+}
+
+/// Starts a daemon in `ground`.
 pub(crate) fn daemon(ground: &Ground) -> Daemon {
-    let socket = ground.at("run/containerd.sock");
-    let configuration = format!(
-        "version = 2\nroot = \"{}\"\nstate = \"{}\"\noom_score = 0\n\
-         disabled_plugins = [\"io.containerd.grpc.v1.cri\", \"io.containerd.internal.v1.opt\"]\n\
-         [grpc]\naddress = \"{socket}\"\n[ttrpc]\naddress = \"{socket}.ttrpc\"\n",
-        ground.at("containerd"),
-        ground.at("run/containerd"),
-    );
-    fs::write(ground.at("containerd.toml"), configuration).unwrap();
+    daemon_with(
+        ground,
+        toml::toml! { disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"] },
+    )
+}
+
+/// Starts a daemon with these settings, besides those of its places.
+pub(crate) fn daemon_with(ground: &Ground, mut settings: toml::Table) -> Daemon {
+    let socket = socket(ground);
+    settings.extend(toml::toml! { version = 2 oom_score = 0 });
+    for (name, place) in [("root", "containerd"), ("state", "run/containerd")] {
+        settings.insert(name.to_owned(), ground.at(place).into());
+    }
+    for (name, address) in [("grpc", socket.clone()), ("ttrpc", format!("{socket}.ttrpc"))] {
+        settings
+            .insert(name.to_owned(), toml::Table::from_iter([("address".to_owned(), address.into())]).into());
+    }
+    fs::write(ground.at("containerd.toml"), settings.to_string()).unwrap();
     let mut command = ground.command("containerd");
     command.args(["--config", &ground.at("containerd.toml")]);
     Daemon::start(&command, ground.at("containerd.log").into(), Path::new(&socket))
@@ -54,7 +71,7 @@ impl Engine for Containerd {
     fn command(&self, arguments: &[&str]) -> Command {
         let ground = &self.ground;
         let mut command = ground.command("ctr");
-        command.args(["--address", &ground.at("run/containerd.sock")]);
+        command.args(["--address", &socket(ground)]);
         let (verb, rest) = arguments.split_first().unwrap();
         command.arg(verb);
         if *verb == "run" {

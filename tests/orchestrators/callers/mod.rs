@@ -2,6 +2,7 @@
 
 mod buildah;
 mod containerd;
+pub(crate) mod cri;
 mod docker;
 mod ground;
 mod podman;
@@ -57,6 +58,11 @@ pub(crate) fn all() -> Vec<Caller> {
             scenarios: scenarios::CONTAINERD,
         },
         Caller {
+            name: "cri",
+            start: |runtime| Box::new(cri::Cri::start(runtime)),
+            scenarios: scenarios::CRI,
+        },
+        Caller {
             name: "docker",
             start: |runtime| Box::new(docker::Docker::start(runtime)),
             scenarios: scenarios::DOCKER,
@@ -79,6 +85,7 @@ pub(crate) enum Kind {
     Podman,
     Buildah,
     Containerd,
+    Cri,
     Docker,
 }
 
@@ -92,6 +99,11 @@ pub(crate) trait Engine {
 
     /// A directory that the caller may use, and containers may be given.
     fn dir(&self) -> &Path;
+
+    /// The service that a kubelet calls.
+    fn cri(&self) -> &cri::Cri {
+        panic!("{:?} is not called by a kubelet", self.kind());
+    }
 
     /// Whether an ordinary user calls.
     fn is_rootless(&self) -> bool {

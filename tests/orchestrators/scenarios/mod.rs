@@ -2,6 +2,7 @@
 
 mod buildah;
 mod containerd;
+mod cri;
 mod exec;
 mod isolation;
 mod lifecycle;
@@ -45,6 +46,11 @@ pub(crate) const CONTAINERD: &[(&str, Scenario)] = scenarios! {
     containerd: exit_status streams stdin environment missing_program terminal exec exec_terminal exec_detached
         kill_with_a_signal pause list_processes memory metrics remove_running read_only capabilities privileged
         seccomp host_network pids_of_another_container mounts twenty_at_once many_one_after_another;
+};
+
+/// A kubelet's.
+pub(crate) const CRI: &[(&str, Scenario)] = scenarios! {
+    cri: exit_status logs exec_sync missing_program stop memory update agent_pod;
 };
 
 /// A container in the background; gone when dropped.
@@ -128,7 +134,7 @@ fn shell(engine: &dyn Engine, options: &[&str], line: &str) -> String {
 
 /// Asks until it holds: for what a caller does in its own time, and tells nobody.
 #[track_caller]
-fn eventually<T>(what: &str, mut holds: impl FnMut() -> Result<T, String>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut holds: impl FnMut() -> Result<T, String>) -> T {
     let deadline = crate::deadline::Deadline::after(crate::output::patience());
     loop {
         match holds() {
