@@ -259,6 +259,7 @@ mod tests {
             assert_eq!(store.last_message(id).await.unwrap(), 0);
             store.insert_user_message("t", id, "{}").await.unwrap();
             assert_eq!(store.last_message(id).await.unwrap(), 1);
+            store.mark_changed(id).await.unwrap();
             assert_eq!(store.sessions_to_copy().await.unwrap().len(), 1);
         }
     }

@@ -8,6 +8,7 @@ mod keys;
 mod lock;
 mod message_keys;
 mod queue;
+mod recording;
 mod records;
 mod sessions;
 mod usage;
@@ -22,7 +23,8 @@ pub use keys::{DeletedKey, StoredKey};
 pub use lock::DatabaseLock;
 pub use message_keys::KeyedMessage;
 pub use queue::{NewQueueItem, QUEUE_STATUSES, QueueItem};
-pub use records::{EventRow, MessageRow, NewEvent, Page, RecordedRow, Role};
+pub use recording::RecordedRow;
+pub use records::{EventRow, MessageRow, NewEvent, Page, Role};
 pub use sessions::{NewSession, Session, SessionFilter, Status};
 pub use usage::{NewUsage, UsageEventRow, UsageFilter, UsageKind};
 pub use versions::{PromptVersion, VersionContent, VersionKey};
@@ -52,6 +54,7 @@ pub struct Store {
     /// For the others. SQLite has one writer at a time: a second connection would ask again and again whether it may write,
     /// with pauses of up to 100 ms. Here it waits for its turn.
     writer: AnyPool,
+    kind: DatabaseKind,
     machine: Arc<str>,
 }
 
@@ -99,7 +102,12 @@ impl Store {
             DatabaseKind::Postgres => pool.clone(),
         };
         sqlx::migrate!().run(&writer).await.context(|| format!("cannot migrate the {kind} database"))?;
-        Ok(Store { pool, writer, machine: Arc::from("") })
+        Ok(Store { pool, writer, kind, machine: Arc::from("") })
+    }
+
+    /// Whether all statements that write have one connection.
+    fn has_one_writer(&self) -> bool {
+        self.kind == DatabaseKind::Sqlite
     }
 
     /// The same database, for a server whose data directory has this id. It is stored with the changes of deployed files.

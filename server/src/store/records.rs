@@ -1,9 +1,8 @@
 //! The tables `messages` and `session_events`. In each session, both number their rows from 1.
 //!
-//! The recorder of a session inserts the rows of bridge events and the number of the last event in one transaction.
-//! Even if the server is killed, each event is therefore stored exactly once.
+//! The recorder of a session inserts the rows of bridge events and the number of the last event in one transaction
+//! (`recording`). Even if the server is killed, each event is therefore stored exactly once.
 
-use super::usage::{NewUsage, insert_usage};
 use super::{Store, new_id};
 use crate::clock;
 use crate::error::Result;
@@ -20,7 +19,7 @@ pub enum Role {
 }
 
 impl Role {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Role::User => "user",
             Role::Assistant => "assistant",
@@ -35,17 +34,6 @@ pub struct NewEvent {
     pub kind: &'static str,
     /// The data of the event: a JSON object.
     pub data: String,
-}
-
-/// A row that stores a bridge event or a part of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordedRow {
-    /// A row of `messages`: the agent's message, as JSON.
-    Message(String),
-    /// A row of `session_events`.
-    Event(NewEvent),
-    /// A row of `usage_events`.
-    Usage(NewUsage),
 }
 
 /// A row of `messages`.
@@ -102,6 +90,12 @@ impl Store {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn insert_user_message(&self, tenant: &str, session: Uuid, content: &str) -> Result<String> {
+        if self.has_one_writer() {
+            // No other connection can compute the same number, and the first event of the turn updates the session. The
+            // client waits for one statement, and not for four.
+            let mut writer = self.writer.acquire().await?;
+            return insert_message(&mut writer, tenant, session, Role::User, content).await;
+        }
         let mut transaction = self.writer.begin().await?;
         update_last_active(&mut transaction, session).await?;
         let id = insert_message(&mut transaction, tenant, session, Role::User, content).await?;
@@ -127,46 +121,6 @@ impl Store {
         update_last_active(&mut transaction, session).await?;
         insert_event(&mut transaction, tenant, session, event).await?;
         Ok(transaction.commit().await?)
-    }
-
-    /// Inserts the rows of the bridge events from `after + 1` to `number`, and stores `number` as the last recorded
-    /// event. Returns false and changes nothing if the last recorded event is not `after`, or if the session has been
-    /// deleted.
-    ///
-    /// # Errors
-    /// Fails if the database cannot be read or written; the transaction is rolled back.
-    pub async fn record(
-        &self,
-        tenant: &str,
-        session: Uuid,
-        (after, number): (u64, u64),
-        rows: &[RecordedRow],
-    ) -> Result<bool> {
-        let stored = |number| i64::try_from(number).unwrap_or(i64::MAX);
-        let mut transaction = self.writer.begin().await?;
-        let statement = "UPDATE sessions SET recorded = $3, last_active_at = $4, changes = changes + 1 \
-             WHERE id = $1 AND recorded = $2";
-        let updated = sqlx::query(statement)
-            .bind(session.to_string())
-            .bind(stored(after))
-            .bind(stored(number))
-            .bind(clock::now())
-            .execute(&mut *transaction)
-            .await?;
-        if updated.rows_affected() == 0 {
-            return Ok(false);
-        }
-        for row in rows {
-            match row {
-                RecordedRow::Message(content) => {
-                    insert_message(&mut transaction, tenant, session, Role::Assistant, content).await?;
-                }
-                RecordedRow::Event(event) => insert_event(&mut transaction, tenant, session, event).await?,
-                RecordedRow::Usage(usage) => insert_usage(&mut transaction, tenant, session, *usage).await?,
-            }
-        }
-        transaction.commit().await?;
-        Ok(true)
     }
 
     /// Copies the messages of one session to another that has none, with the same numbers.
@@ -281,7 +235,7 @@ pub(super) async fn insert_event(
 #[cfg(test)]
 mod tests {
     use super::super::testing::stores;
-    use super::super::{NewSession, Status};
+    use super::super::{NewSession, RecordedRow, Status};
     use super::*;
 
     const FIRST_PAGE: Page = Page { limit: 1000, after: 0 };

@@ -1,10 +1,8 @@
 //! The table `usage_events`: tokens, tool calls, messages and cost of each turn.
 
-use super::{Store, new_id};
-use crate::clock;
+use super::Store;
 use crate::error::Result;
-use sqlx::{AnyConnection, AssertSqlSafe, FromRow};
-use uuid::Uuid;
+use sqlx::{AssertSqlSafe, FromRow};
 
 /// What an event counts, named as in Ash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,52 +159,15 @@ impl Store {
     }
 }
 
-/// Inserts usage in the transaction that records its message and has locked the row of the session.
-pub(super) async fn insert_usage(
-    connection: &mut AnyConnection,
-    tenant: &str,
-    session: Uuid,
-    usage: NewUsage,
-) -> Result<()> {
-    let value = match usage.kind {
-        UsageKind::CostUsd => add_reported_cost(connection, session, usage.value).await?,
-        _ => usage.value,
-    };
-    if value <= 0 {
-        return Ok(());
-    }
-    let statement = "INSERT INTO usage_events (id, tenant_id, session_id, agent_name, event_type, value, created_at) \
-         SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), agent_name, CAST($4 AS TEXT), \
-         CAST($5 AS BIGINT), CAST($6 AS TEXT) FROM sessions WHERE id = $3";
-    sqlx::query(statement)
-        .bind(new_id())
-        .bind(tenant)
-        .bind(session.to_string())
-        .bind(usage.kind.name())
-        .bind(value)
-        .bind(clock::now())
-        .execute(connection)
-        .await?;
-    Ok(())
-}
-
-/// Stores the total cost that the agent has reported, and returns the part that is new. A smaller total is that of a
-/// new agent process.
-async fn add_reported_cost(connection: &mut AnyConnection, session: Uuid, total: i64) -> Result<i64> {
+/// Replaces the total cost that an agent has reported, and returns the part that is new. A smaller total is that of a new
+/// agent process.
+pub(super) fn new_cost(reported: &mut i64, total: i64) -> i64 {
     // The bridge reports 0 for a turn that it ends in place of the agent.
     if total <= 0 {
-        return Ok(0);
+        return 0;
     }
-    let previous: i64 = sqlx::query_scalar("SELECT reported_cost FROM sessions WHERE id = $1")
-        .bind(session.to_string())
-        .fetch_one(&mut *connection)
-        .await?;
-    sqlx::query("UPDATE sessions SET reported_cost = $2 WHERE id = $1")
-        .bind(session.to_string())
-        .bind(total)
-        .execute(connection)
-        .await?;
-    Ok(if total < previous { total } else { total - previous })
+    let previous = std::mem::replace(reported, total);
+    if total < previous { total } else { total - previous }
 }
 
 #[cfg(test)]
@@ -214,6 +175,7 @@ mod tests {
     use super::super::testing::stores;
     use super::super::{NewSession, RecordedRow, Status};
     use super::*;
+    use uuid::Uuid;
 
     async fn session(store: &Store, tenant: &str, agent: &str) -> Uuid {
         let id = Uuid::new_v4();
