@@ -3,6 +3,7 @@
 
 use super::prepare::{PlannedDirectory, canonical, resolve_user_path, visible_source};
 use crate::error::{Code, Error, Result};
+use crate::spec::policy::api::{PLACEHOLDER_KEY, PORT_INSIDE};
 use crate::spec::policy::effective::EnvRule;
 use crate::spec::policy::{EffectivePolicy, NetworkMode, PolicyLayer, PolicyPart};
 use crate::spec::{ApiKeySource, KeyHeader, ModelApiSpec, SandboxSpec};
@@ -28,10 +29,10 @@ pub(crate) fn configure(key_fd: Option<RawFd>, policy: &EffectivePolicy) -> Resu
         );
     }
     if policy.network.value == NetworkMode::Policy
-        && policy.hosts.rules().reachable_ports().contains(&ModelApiSpec::PORT)
+        && policy.hosts.rules().reachable_ports().contains(&PORT_INSIDE)
     {
         let message =
-            format!("network.allow names port {}, where the model API is served inside", ModelApiSpec::PORT);
+            format!("network.allow names port {}, where the model API is served inside", PORT_INSIDE);
         return Err(Error::new(Code::Invalid, message).hint("leave the port out of the rule"));
     }
     Ok(Some(ModelApiSpec {
@@ -102,12 +103,12 @@ pub(crate) fn check_key_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory])
 /// The variables with which programs find the API: the socket for whom it says something, the port for all others.
 pub(crate) fn variables(spec: &SandboxSpec) -> Vec<(&'static str, String)> {
     let base = match spec.network.has_own_namespace() {
-        true => format!("http://127.0.0.1:{}", ModelApiSpec::PORT),
+        true => format!("http://127.0.0.1:{}", PORT_INSIDE),
         false => "http://localhost".to_owned(),
     };
     vec![
         ("ANTHROPIC_UNIX_SOCKET", ModelApiSpec::SOCKET_PATH.to_owned()),
         ("ANTHROPIC_BASE_URL", base),
-        ("ANTHROPIC_API_KEY", ModelApiSpec::PLACEHOLDER.to_owned()),
+        ("ANTHROPIC_API_KEY", PLACEHOLDER_KEY.to_owned()),
     ]
 }

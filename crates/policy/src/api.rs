@@ -1,10 +1,21 @@
-//! The upstream of the model API, whose key stays outside the sandbox: its URL, and how the key is sent.
+//! The upstream of the model API, whose key stays outside the sandbox: its URL, how the key is sent, and what programs in
+//! the sandbox use instead.
 
 use super::hosts::{DestinationHost, DnsName};
 use super::value::{BadValue, keywords, text_value};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+/// The port of the model API on the loopback interface of a sandbox with its own network. It is unassigned (RFC 6335: 272
+/// to 279), below 1024, so that no program in the sandbox can bind it, and spells API on a telephone keypad.
+pub const PORT_INSIDE: u16 = 274;
+
+/// The placeholder for the key in the sandbox: agents do not start without one.
+pub const PLACEHOLDER_KEY: &str = "saggar-adds-the-key-outside";
+
+/// Maximum length of a key, in bytes.
+pub const MAX_KEY_LENGTH: usize = 16 << 10;
 
 keywords! {
     /// The protocol of an upstream.

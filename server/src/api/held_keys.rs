@@ -5,13 +5,7 @@ use super::variables::Variables;
 use crate::model_apis::ModelApis;
 use crate::session_policy::{HeldKey, SessionPolicy};
 use saggar_policy::KeyHeader;
-
-/// The address at which saggar receives the requests of a sandbox (saggar(1), `--api`).
-const ADDRESS_INSIDE: &str = "http://127.0.0.1:274";
-/// Maximum length of a key that saggar accepts, in bytes.
-const MAX_KEY: usize = 16 << 10;
-/// For programs that do not start without a key.
-const PLACEHOLDER: &str = "saggar-adds-the-key-outside";
+use saggar_policy::api::{MAX_KEY_LENGTH, PLACEHOLDER_KEY, PORT_INSIDE};
 
 /// Returns the policy of a session whose credential is held outside its sandbox. `None` if that is impossible, so that the
 /// credential has to be a variable: for another service, or if the variables of the agent or of the session name another
@@ -27,7 +21,7 @@ pub(super) fn policy_with_held_key(
     apis: &ModelApis,
 ) -> Option<SessionPolicy> {
     let key = secret.trim();
-    if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if key.is_empty() || key.len() > MAX_KEY_LENGTH || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;
     }
     let mut variables = of_agent.clone();
@@ -49,8 +43,8 @@ pub(super) fn policy_with_held_key(
             if has_other || own.contains_key("OPENAI_API_KEY") || variables.contains_key("OPENAI_BASE_URL") {
                 return None;
             }
-            variables.insert("OPENAI_API_KEY".into(), PLACEHOLDER.into());
-            variables.insert("OPENAI_BASE_URL".into(), format!("{ADDRESS_INSIDE}/v1"));
+            variables.insert("OPENAI_API_KEY".into(), PLACEHOLDER_KEY.into());
+            variables.insert("OPENAI_BASE_URL".into(), format!("http://127.0.0.1:{PORT_INSIDE}/v1"));
             (&apis.openai, KeyHeader::Authorization)
         }
         _ => return None,
@@ -80,7 +74,7 @@ mod tests {
         assert_eq!((held.upstream.as_str(), held.key.as_str()), ("https://a", "sk"));
         let openai = policy("openai", "sk", &["OPENAI_API_KEY"], &[]).unwrap();
         assert_eq!(openai.variables["OPENAI_BASE_URL"], "http://127.0.0.1:274/v1");
-        assert_eq!(openai.variables["OPENAI_API_KEY"], PLACEHOLDER);
+        assert_eq!(openai.variables["OPENAI_API_KEY"], PLACEHOLDER_KEY);
         assert_eq!(openai.held_key.unwrap().header, KeyHeader::Authorization);
     }
 
@@ -100,7 +94,7 @@ mod tests {
         ] {
             assert!(policy(service, secret, &[of_agent], &[own]).is_none(), "{service} {of_agent} {own}");
         }
-        assert!(policy("anthropic", &"k".repeat(MAX_KEY + 1), &[], &[]).is_none());
+        assert!(policy("anthropic", &"k".repeat(MAX_KEY_LENGTH + 1), &[], &[]).is_none());
         let disabled = ModelApis { anthropic: None, openai: None };
         let none = Variables::new();
         assert!(policy_with_held_key("anthropic", "sk", &none, &none, &disabled).is_none());

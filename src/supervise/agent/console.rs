@@ -132,7 +132,7 @@ impl AgentConsole {
                 return Ok(TurnProgress::Running);
             }
             if let Some(over) = self.result.take() {
-                return Ok(over);
+                return Ok(self.output_screen.check(over));
             }
             self.flush();
             let count = match self.stream.read(&mut chunk) {
@@ -243,9 +243,22 @@ struct ConsoleOutput {
     watched: bool,
     /// The last text did not end with a newline.
     in_line: bool,
+    /// Why output was lost.
+    failure: Option<Errno>,
 }
 
 impl ConsoleOutput {
+    /// The result of the turn; lost output is a failure.
+    fn check(&self, result: TurnProgress) -> TurnProgress {
+        match (&result, self.failure) {
+            (TurnProgress::Done, Some(error)) => TurnProgress::Failed(format!(
+                "write to standard output: {}; the turn is complete, and a part of its messages is lost",
+                error.desc()
+            )),
+            _ => result,
+        }
+    }
+
     fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -280,8 +293,11 @@ impl ConsoleOutput {
                     self.watch_stdout(registry, stdout.as_fd());
                     return false;
                 }
-                // A reader that has closed its pipe does not end the turn, which continues in the workspace.
-                Err(_) => self.written = self.pending.len(),
+                // The turn continues in the workspace. A reader that has closed its pipe wants no more, as `head`.
+                Err(error) => {
+                    self.written = self.pending.len();
+                    self.failure = self.failure.or(Some(error).filter(|error| *error != Errno::EPIPE));
+                }
             }
         }
         self.pending.clear();

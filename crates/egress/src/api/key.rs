@@ -4,6 +4,7 @@
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use nix::unistd::geteuid;
 use saggar_policy::KeyHeader;
+use saggar_policy::api::MAX_KEY_LENGTH;
 use saggar_sys::error::{Code, Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek};
@@ -11,8 +12,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Maximum length of a key, in bytes.
-const MAX_KEY_LENGTH: usize = 16 << 10;
 const HINT: &str = "the file holds the key alone, on one line, without Bearer";
 
 /// The header field that carries the key.

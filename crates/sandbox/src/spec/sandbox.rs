@@ -179,12 +179,6 @@ pub struct ModelApiSpec {
 impl ModelApiSpec {
     /// The path of the socket in the sandbox.
     pub const SOCKET_PATH: &str = "/run/api.sock";
-    /// The port on the loopback interface of a sandbox with its own network. It is unassigned (RFC 6335:
-    /// 272 to 279), below 1024, so that no program in the sandbox can bind it, and spells API on a
-    /// telephone keypad.
-    pub const PORT: u16 = 274;
-    /// The placeholder for the key in the sandbox: agents do not start without one.
-    pub const PLACEHOLDER: &str = "saggar-adds-the-key-outside";
 }
 
 /// The source of a key.

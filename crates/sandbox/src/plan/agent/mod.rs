@@ -14,6 +14,7 @@ pub mod step;
 use crate::host::HostFacts;
 use crate::plan::ids::UserNamespaceMaps;
 use crate::plan::path::{below_root, c_string};
+use crate::spec::policy::api::PORT_INSIDE;
 pub use crate::spec::policy::hosts::DNS_PORT;
 use crate::spec::policy::hosts::HostRules;
 use crate::spec::policy::publish::PROXY_PORTS;
@@ -184,7 +185,7 @@ pub fn build(spec: &SandboxSpec, host: &HostFacts) -> Result<AgentPlan> {
     };
     if spec.model_api.is_some() {
         // With the host's network the port would be the host's.
-        let port = spec.network.has_own_namespace().then_some(ModelApiSpec::PORT);
+        let port = spec.network.has_own_namespace().then_some(PORT_INSIDE);
         let path = below_root(Path::new(ModelApiSpec::SOCKET_PATH))?;
         steps.push(AgentStep::Listen { service: SandboxService::ModelApi, path, port });
     }
