@@ -360,6 +360,8 @@ loops() {
     .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
         bridge::leaves cgroup::leaves:: \
         session::many quarantine::battery session::killed oci::killed
+    # Their directory is that of the package.
+    (cd server && ../.ci/run-tests "$(server_tests)" random_kills:: postgres::)
 }
 
 # What holds a measurement to a bound. Each message of a mailbox is synced, so the disk of the machine is in it. The server
@@ -392,6 +394,11 @@ fuzz() {
         cargo +nightly fuzz run "$name" -- -max_total_time="${SAGGAR_FUZZ_SECONDS:-600}" -print_final_stats=1 || status=1
     done
     return "$status"
+}
+
+# The path of the tests of the server.
+server_tests() {
+    debug_cargo test "${whole[@]}" --no-run --test server --message-format=json 2>/dev/null | .ci/test-binaries server
 }
 
 # The path of the integration tests.

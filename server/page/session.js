@@ -162,7 +162,7 @@ export class SessionView {
 
   async #readUse() {
     try {
-      this.use.textContent = useText((await get("api/usage/stats", { sessionId: this.#id })).stats);
+      this.use.textContent = useText((await get(sessionPath(this.#id, "usage"))).usage);
     } catch {
       this.use.textContent = "";
     }

@@ -1,6 +1,6 @@
 // The list of sessions by status, and the form that starts one.
 
-import { get, post } from "./api.js";
+import { get, post, sessionPath } from "./api.js";
 import { alertBox, button, element, repeatWhileVisible, textElement, timeElement, whileBusy } from "./dom.js";
 import { sessionLink, sessionsLink } from "./routes.js";
 import { count, formatNumber, useText } from "./text.js";
@@ -138,7 +138,7 @@ class SessionRow {
     if (this.#readFor === this.#session.lastActiveAt) return;
     this.#readFor = this.#session.lastActiveAt;
     try {
-      this.use.textContent = useText((await get("api/usage/stats", { sessionId: this.#id })).stats);
+      this.use.textContent = useText((await get(sessionPath(this.#id, "usage"))).usage);
     } catch {
       this.#readFor = null;
     }

@@ -59,14 +59,22 @@ export function formatCost(dollars) {
   return `$${Number(dollars).toFixed(dollars > 0 && dollars < 0.1 ? 4 : 2)}`;
 }
 
-/** The use of a session in words, from the sums of the API. */
-export function useText(stats) {
+/** The usage of a session in words: its sums, and what its sandbox uses. */
+export function useText({ stats, sandbox }) {
   const input = stats.totalInputTokens + stats.totalCacheCreationTokens + stats.totalCacheReadTokens;
   return [
     `${formatNumber(input)} tokens in, ${formatNumber(stats.totalOutputTokens)} out`,
     count(stats.totalToolCalls, "tool call"),
     formatCost(stats.totalCostUsd),
+    ...limitedUse(sandbox?.memory, formatBytes, "memory"),
+    ...limitedUse(sandbox?.pids, formatNumber, "processes"),
   ].join(" · ");
+}
+
+/** "1.3 MB of 2.1 GB memory"; nothing of what is not counted. */
+function limitedUse(use, format, name) {
+  if (!use) return [];
+  return [`${format(use.current)}${use.max === null ? "" : ` of ${format(use.max)}`} ${name}`];
 }
 
 /** A time in the zone of the browser; the date only if it is not today. */

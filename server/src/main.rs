@@ -1,6 +1,7 @@
 //! `saggar-server`: the HTTP server of saggar (saggar-server(8)).
 
 use clap::Parser;
+use saggar_server::ash_variables;
 use saggar_server::error::Error;
 use saggar_server::settings::{Arguments, LogFormat, Settings};
 use saggar_server::traces::TraceExport;
@@ -21,11 +22,13 @@ async fn main() -> ExitCode {
     if arguments.print_openapi {
         return print_openapi();
     }
-    let settings = match Settings::read(arguments, |name| std::env::var(name).ok()) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let settings = match Settings::read(arguments, variable) {
         Ok(settings) => settings,
         Err(error) => return report_invalid_settings(&error),
     };
     init_logging(settings.log_format);
+    ash_variables::warnings(variable).for_each(|warning| tracing::warn!("{warning}"));
     let traces = match settings.traces.as_ref().map(TraceExport::start).transpose() {
         Ok(traces) => traces,
         Err(error) => return report_invalid_settings(&error),

@@ -1,4 +1,5 @@
-//! The policy of a session (saggar-policy(5)): its environment variables, and a key that saggar holds outside the sandbox.
+//! The policy of a session (saggar-policy(5)): its environment variables, a key that saggar holds outside the sandbox, and
+//! whether saggar allows all calls of tools.
 //!
 //! They are in files of the session's directory. Other users of the machine could read a command line, and some variables
 //! in saggar's own environment would configure saggar itself.
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// The name of the policy in the directory of a session.
 const POLICY_FILE: &str = "policy.toml";
+/// The rule that matches every call.
+const EVERY_TOOL: &str = "*";
 /// The name of the file with the key.
 const KEY_FILE: &str = "api-key";
 
@@ -25,6 +28,8 @@ pub struct SessionPolicy {
     pub variables: BTreeMap<String, String>,
     /// A key that is not inside the sandbox.
     pub held_key: Option<HeldKey>,
+    /// Every call of a tool is allowed that no rule of the host or of the agent denies or asks about.
+    pub allows_all_tools: bool,
 }
 
 impl fmt::Debug for SessionPolicy {
@@ -58,6 +63,8 @@ struct PolicyText {
     env: EnvTable,
     #[serde(skip_serializing_if = "Option::is_none")]
     api: Option<ApiTable>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permissions: Option<PermissionsTable>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -79,10 +86,16 @@ struct ApiTable {
     key: Option<String>,
 }
 
+/// Rules for permission requests.
+#[derive(Serialize, Deserialize)]
+struct PermissionsTable {
+    allow: Vec<String>,
+}
+
 impl SessionPolicy {
     /// A policy with these variables.
     pub fn of_variables(variables: BTreeMap<String, String>) -> Self {
-        SessionPolicy { variables, held_key: None }
+        SessionPolicy { variables, ..SessionPolicy::default() }
     }
 
     /// Writes the policy to the directory of a session that has none, and returns the path for `saggar session create`;
@@ -146,14 +159,16 @@ impl SessionPolicy {
             key: key_file.is_none().then(|| held.key.clone()),
             key_file,
         });
-        let text = PolicyText { env: EnvTable { set: self.variables.clone() }, api };
+        let permissions =
+            self.allows_all_tools.then(|| PermissionsTable { allow: vec![EVERY_TOOL.to_owned()] });
+        let text = PolicyText { env: EnvTable { set: self.variables.clone() }, api, permissions };
         // A path that is not UTF-8 cannot be written.
         toml::to_string(&text).map_err(io::Error::other)
     }
 
     /// `read_key` returns the key if it is not in the text.
     fn decode(text: &str, read_key: impl FnOnce() -> io::Result<String>) -> io::Result<Self> {
-        let PolicyText { env, api } = toml::from_str(text).map_err(|_| {
+        let PolicyText { env, api, permissions } = toml::from_str(text).map_err(|_| {
             // Without the text of the error, which quotes the line.
             io::Error::other("it is no policy")
         })?;
@@ -163,7 +178,7 @@ impl SessionPolicy {
             }
             None => None,
         };
-        Ok(SessionPolicy { variables: env.set, held_key })
+        Ok(SessionPolicy { variables: env.set, held_key, allows_all_tools: permissions.is_some() })
     }
 }
 
@@ -188,6 +203,7 @@ mod tests {
         SessionPolicy {
             variables: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
             held_key: Some(HeldKey { upstream: "https://api".into(), header: KeyHeader::Authorization, key }),
+            allows_all_tools: true,
         }
     }
 
@@ -196,9 +212,10 @@ mod tests {
 
         #[test]
         fn variables_survive_files_and_copies(
-            set in proptest::collection::btree_map("[A-Z_]{1,8}", any::<String>(), 0..5), has_key in any::<bool>()) {
+            set in proptest::collection::btree_map("[A-Z_]{1,8}", any::<String>(), 0..5), has_key in any::<bool>(), allows_all_tools in any::<bool>()) {
             let mut policy = SessionPolicy::of_variables(set);
             policy.held_key = with_key().held_key.filter(|_| has_key);
+            policy.allows_all_tools = allows_all_tools;
             prop_assert_eq!(&SessionPolicy::parse_secret_text(&policy.to_secret_text().unwrap()).unwrap(), &policy);
             let directory = tempfile::tempdir().unwrap();
             let written = policy.write(directory.path()).unwrap();

@@ -3,6 +3,7 @@
 
 use crate::error::{Context, Error, Result};
 use crate::model_apis::{ModelApis, ModelApisTable};
+use crate::permission_mode::PermissionMode;
 use crate::persisted::SnapshotUrl;
 use crate::tls::TlsFiles;
 use crate::traces::TraceEndpoint;
@@ -10,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,6 +130,7 @@ struct SandboxTable {
     /// In seconds.
     idle_timeout: Option<u64>,
     pre_warm: Option<usize>,
+    permission_mode: Option<PermissionMode>,
 }
 
 /// Limits on sandboxes. The defaults of `max` and `idle_timeout` are those of Ash.
@@ -218,6 +220,8 @@ pub struct Settings {
     pub saggar: Option<PathBuf>,
     /// Options for each `saggar session create`.
     pub sandbox_options: Vec<String>,
+    /// The permission mode of sessions without one.
+    pub permission_mode: PermissionMode,
     /// The certificate and the key of the server; without them, connections are not encrypted.
     pub tls: Option<TlsFiles>,
     /// Limits on sandboxes.
@@ -297,7 +301,11 @@ impl Settings {
                 arguments.tls_key.or(file.tls.key),
             )?,
             saggar: arguments.saggar.or(file.sandbox.program),
-            sandbox_options: check_options(file.sandbox.options)?,
+            sandbox_options: sandbox_options(file.sandbox.options, variable("ASH_SANDBOX_MEMORY_MB"))?,
+            permission_mode: match variable("ASH_PERMISSION_MODE") {
+                Some(mode) => mode.parse()?,
+                None => file.sandbox.permission_mode.unwrap_or_default(),
+            },
             queue_workers: file.queue_workers.map_or(QUEUE_WORKERS, NonZeroUsize::get),
             max_attachment_size: match variable("ASH_MAX_ATTACHMENT_SIZE") {
                 Some(size) => attachment_size(&size)?,
@@ -444,8 +452,9 @@ fn default_data_directory(variable: &impl Fn(&str) -> Option<String>) -> Option<
     Some(state.join("saggar-server"))
 }
 
-/// Refuses options that the server itself sets for each session.
-fn check_options(options: Vec<String>) -> Result<Vec<String>> {
+/// The options of the file, after the limit of `ASH_SANDBOX_MEMORY_MB`. Refuses those that the server itself sets for each
+/// session.
+fn sandbox_options(options: Vec<String>, memory: Option<String>) -> Result<Vec<String>> {
     const SET_BY_SERVER: [&str; 10] = [
         "--session",
         "--json",
@@ -463,8 +472,16 @@ fn check_options(options: Vec<String>) -> Result<Vec<String>> {
         Some(option) => Err(Error::new(format!(
             "sandbox.options: the server sets {option} itself; use /etc/saggar/config.toml for a policy"
         ))),
-        None => Ok(options),
+        None => Ok(memory_limit(memory)?.into_iter().chain(options).collect()),
     }
+}
+
+/// The option for the value of `ASH_SANDBOX_MEMORY_MB`, a number of MiB.
+fn memory_limit(value: Option<String>) -> Result<Option<String>> {
+    let Some(value) = value else { return Ok(None) };
+    let size: NonZeroU32 =
+        value.parse().context(|| format!("invalid ASH_SANDBOX_MEMORY_MB={value}: use a number of MiB"))?;
+    Ok(Some(format!("--memory={size}M")))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `saggar agent DIR PROMPT`: one turn, its messages on stdout, its outcome as exit status.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use super::served::Stage;
@@ -43,6 +45,25 @@ as_each_caller! {
         assert!(!stage.work().join("made").exists(), "the folder itself is left alone");
         let copy = ended.stderr.lines().find_map(|line| line.strip_prefix("workspace: ")).expect("it is named");
         assert_eq!(std::fs::read_to_string(format!("{copy}/made")).unwrap(), "made\n");
+    }
+
+    /// The turn is complete all the same. A reader that has closed its pipe wants no more, as `head`.
+    fn lost_output_is_a_failure(caller) {
+        let stage = Stage::new(caller);
+        let mut command = stage.command(&["--adapter", "demo", "run: echo made > made"]);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = command.stdin(Stdio::null()).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("write to standard output: No space left on device"), "{said}");
+        assert!(stage.work().join("made").exists());
+
+        let stage = Stage::new(caller);
+        let mut command = stage.command(&["--adapter", "demo", "hi"]);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = command.stdin(Stdio::null()).stdout(writer).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     }
 
     /// A turn that fails says so by the agent's own code.

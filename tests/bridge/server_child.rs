@@ -173,6 +173,19 @@ as_each_caller! {
         served.shut_down(&mut client);
     }
 
+    fn named_variables_are_passed_alone(caller) {
+        let server = StandIn::new(caller).set("STRIPE_SECRET_KEY", "given").set("OTHER", "given");
+        let server = server.set("ASH_SANDBOX_ENV", "STRIPE_SECRET_KEY,ABSENT");
+        let served = server.start();
+        let mut client = served.connect();
+        client.send(&json!({ "cmd": "exec", "command": "echo \"$STRIPE_SECRET_KEY|$OTHER|$ABSENT\"" }));
+        assert_eq!(client.event()["stdout"], "given||\n");
+        assert_eq!(client.event()["ev"], "done");
+        served.shut_down(&mut client);
+        let invalid = StandIn::new(caller).set("ASH_SANDBOX_ENV", "A=B");
+        invalid.stage.run(invalid.command()).refused(2, &["ASH_SANDBOX_ENV", "list names of variables"]);
+    }
+
     fn denied_variable_is_not_passed(caller) {
         let server = StandIn::new(caller).set("STRIPE_SECRET_KEY", "given");
         server.stage.place.make_file("work/saggar.toml", "adapter = \"demo\"\n[env]\ndeny = [\"STRIPE_SECRET_KEY\"]\n");

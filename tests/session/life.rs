@@ -92,6 +92,17 @@ as_each_caller! {
         wait_for_nothing(&sessions.directory("life"), Duration::ZERO);
     }
 
+    fn lost_output_of_a_turn_is_a_failure(caller) {
+        let sessions = Sessions::new(caller);
+        sessions.create("full", &[]);
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = sessions.command(&["send", "full", "hi"]).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("write to standard output: No space left on device"), "{said}");
+        sessions.ok(&["end", "full"]);
+    }
+
     /// KC-20: what is alive is active at once, and is the same process; meanwhile no commands are taken.
     fn kc_20_a_pause_and_the_fast_path(caller) {
         let sessions = Sessions::new(caller);

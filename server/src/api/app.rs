@@ -7,6 +7,7 @@ use crate::api_key::SecretVerifier;
 use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
 use crate::model_apis::ModelApis;
+use crate::permission_mode::PermissionMode;
 use crate::persisted::Persisted;
 use crate::running::RunningSessions;
 use crate::saggar::Program;
@@ -30,6 +31,8 @@ pub struct App {
     pub credential_cipher: CredentialCipher,
     /// The addresses that keys are sent to which sandboxes do not have.
     pub model_apis: ModelApis,
+    /// The permission mode of sessions without one.
+    pub permission_mode: PermissionMode,
     /// The program `saggar`, which starts sandboxes.
     pub program: Program,
     /// The sessions with a running sandbox.
@@ -90,6 +93,7 @@ impl App {
             store,
             credential_cipher,
             model_apis: settings.model_apis.clone(),
+            permission_mode: settings.permission_mode,
             program,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),

@@ -50,7 +50,7 @@ pub(super) fn policy_with_held_key(
         _ => return None,
     };
     let held_key = HeldKey { upstream: upstream.clone()?, header, key: key.to_owned() };
-    Some(SessionPolicy { variables, held_key: Some(held_key) })
+    Some(SessionPolicy { held_key: Some(held_key), ..SessionPolicy::of_variables(variables) })
 }
 
 #[cfg(test)]

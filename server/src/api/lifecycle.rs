@@ -12,6 +12,7 @@ use super::sessions::{
     find_active_session, find_sandbox, find_session, record_lifecycle_event, session_response,
 };
 use crate::capacity::SandboxSlot;
+use crate::error::Error;
 use crate::running::RunningSession;
 use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionState, call_control};
 use crate::session_directory::{remove_generation, remove_session_directory};
@@ -22,6 +23,7 @@ use axum::http::StatusCode;
 use saggar_bridge::client::{ClientCommand, EventBody};
 use saggar_sys::error::Code;
 use serde_json::json;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -306,16 +308,23 @@ pub(super) async fn interrupt(
     let session = find_active_session(&app, &caller, id).await?;
     let running = find_sandbox(&app, &session).await?;
     let failed = |error| ApiError::internal(format!("Failed to interrupt session: {error}"));
+    match timeout(CONTROL_TIMEOUT, interrupt_turn(&running.bridge)).await {
+        Ok(result) => result.map_err(failed).map(|()| Json(Confirmation::new())),
+        Err(_) => Err(failed(Error::new(format!("the bridge did not answer within {CONTROL_TIMEOUT:?}")))),
+    }
+}
+
+async fn interrupt_turn(bridge: &Path) -> Result<(), Error> {
     let interrupt = ClientCommand::interrupt().with_id("interrupt");
-    let mut connection = BridgeConnection::open(&running.bridge, &[interrupt]).await.map_err(failed)?;
-    while let Some(event) = connection.receive().await.map_err(failed)? {
+    let mut connection = BridgeConnection::open(bridge, &[interrupt]).await?;
+    while let Some(event) = connection.receive().await? {
         match event.body() {
-            EventBody::Done(_) => return Ok(Json(Confirmation::new())),
-            EventBody::Error(text) => return Err(failed(crate::error::Error::new(text))),
+            EventBody::Done(_) => return Ok(()),
+            EventBody::Error(text) => return Err(Error::new(text)),
             _ => {}
         }
     }
-    Err(failed(crate::error::Error::new("the sandbox has exited")))
+    Err(Error::new("the sandbox has exited"))
 }
 
 /// Ends a session and removes its files. Its rows remain.

@@ -42,6 +42,7 @@ mod reject;
 mod request_span;
 mod scope;
 mod session_files;
+mod session_usage;
 mod sessions;
 mod snapshots;
 mod usage;
@@ -138,6 +139,7 @@ fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
         .routes(routes!(workspace_files::list, workspace_files::write).layer(upload_body))
         .routes(routes!(workspace_files::read, workspace_files::delete))
         .routes(routes!(network::show, network::allow))
+        .routes(routes!(session_usage::show))
         .routes(routes!(permissions::list))
         .routes(routes!(permissions::answer))
         .routes(routes!(messages::stream))
@@ -158,14 +160,19 @@ fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
     let path = uri.path();
-    // Evaluations of Ash, which this server leaves out.
-    let mut parts = path.split('/').skip(1);
-    let is_evaluation = parts.next() == Some("api")
-        && parts.next() == Some("agents")
-        && parts.nth(1).is_some_and(|part| ["eval-cases", "eval-runs", "eval-results"].contains(&part));
-    if is_evaluation {
-        let text = format!("{method} {path}: evaluations are not implemented");
+    if let Some(left_out) = left_out(path) {
+        let text = format!("{method} {path}: {left_out} are not implemented");
         return ApiError::with_status(StatusCode::NOT_IMPLEMENTED, text);
     }
     ApiError::NoRoute { method, path: path.to_owned() }
+}
+
+/// The part of Ash with this path, if this server leaves it out.
+fn left_out(path: &str) -> Option<&'static str> {
+    const EVALUATIONS: [&str; 3] = ["eval-cases", "eval-runs", "eval-results"];
+    match path.split('/').skip(1).collect::<Vec<_>>().as_slice() {
+        ["api", "agents", _, part, ..] if EVALUATIONS.contains(part) => Some("evaluations"),
+        ["api", "internal", "runners", ..] | ["runner", ..] => Some("remote runners"),
+        _ => None,
+    }
 }

@@ -14,6 +14,7 @@ use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use super::warm_pool::WarmSandbox;
 use crate::capacity::SandboxSlot;
+use crate::permission_mode::PermissionMode;
 use crate::running::{RunningSession, SessionUse};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_policy::SessionPolicy;
@@ -59,13 +60,16 @@ impl CreateBody {
         CreateBody { agent: agent.to_owned(), ..CreateBody::default() }
     }
 
-    /// Whether nothing in the sandbox differs from that of another session of the agent.
-    fn uses_agent_as_deployed(&self) -> bool {
+    /// Whether nothing in the sandbox differs from that of another session of the agent. `mode` is that of a session without
+    /// one.
+    fn uses_agent_as_deployed(&self, mode: PermissionMode) -> bool {
         self.extra_env.as_ref().is_none_or(Variables::is_empty)
             && self.credential_id.is_none()
             && self.mcp_servers.is_none()
             && self.system_prompt.is_none()
             && self.from_snapshot.is_none()
+            && self.query_options.permission_mode.unwrap_or(mode).allows_all_tools()
+                == mode.allows_all_tools()
     }
 }
 
@@ -73,6 +77,7 @@ impl CreateBody {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct QueryOptions {
+    /// Of a session that has none, that of the settings.
     permission_mode: Option<PermissionMode>,
     allowed_tools: Option<Value>,
     disallowed_tools: Option<Value>,
@@ -81,31 +86,10 @@ struct QueryOptions {
     initial_agent: Option<Value>,
 }
 
-/// The permission modes of Ash.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-enum PermissionMode {
-    BypassPermissions,
-    /// The settings in the agent's folder decide.
-    PermissionsByAgent,
-    Default,
-}
-
-impl PermissionMode {
-    /// The mode that each query sets in the agent, if it sets one.
-    fn agent_mode(self) -> Option<Value> {
-        match self {
-            PermissionMode::BypassPermissions => Some("bypassPermissions".into()),
-            PermissionMode::PermissionsByAgent => None,
-            PermissionMode::Default => Some("default".into()),
-        }
-    }
-}
-
 impl QueryOptions {
     fn to_config(&self) -> Map<String, Value> {
         let options = [
-            ("permissionMode", self.permission_mode.and_then(PermissionMode::agent_mode)),
+            ("permissionMode", self.permission_mode.and_then(PermissionMode::agent_mode).map(Value::from)),
             ("allowedTools", self.allowed_tools.clone()),
             ("disallowedTools", self.disallowed_tools.clone()),
             ("betas", self.betas.clone()),
@@ -178,7 +162,7 @@ async fn start_in_warm_sandbox(
     caller: &Caller,
     body: &CreateBody,
 ) -> Result<Option<Session>, ApiError> {
-    if !body.uses_agent_as_deployed() {
+    if !body.uses_agent_as_deployed(app.permission_mode) {
         return Ok(None);
     }
     let key = (caller.tenant.clone(), body.agent.clone());
@@ -231,13 +215,15 @@ pub(super) async fn start_session(
     let agent = &used.agent;
     let mut of_agent: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
     let own = body.extra_env.clone().unwrap_or_default();
-    let policy = match &body.credential_id {
+    let mut policy = match &body.credential_id {
         Some(id) => policy_with_credential(app, caller, id, of_agent, own).await?,
         None => {
             of_agent.extend(own);
             SessionPolicy::of_variables(of_agent)
         }
     };
+    let mode = body.query_options.permission_mode.unwrap_or(app.permission_mode);
+    policy.allows_all_tools = mode.allows_all_tools();
     if body.from_snapshot.is_some() && (body.system_prompt.is_some() || body.mcp_servers.is_some()) {
         let text = "body/fromSnapshot cannot be combined with systemPrompt or mcpServers: the snapshot has these files";
         return Err(ApiError::Body(text.into()));

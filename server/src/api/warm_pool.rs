@@ -221,9 +221,13 @@ async fn start(app: &App, agent: &Agent, slot: SandboxSlot) -> Result<WarmSandbo
     let id = Uuid::new_v4();
     app.store.insert_warm_session(id).await?;
     let started = async {
+        let variables = serde_json::from_str(&agent.env).unwrap_or_default();
         let request = SessionRequest {
             agent: agent.path.clone().into(),
-            policy: SessionPolicy::of_variables(serde_json::from_str(&agent.env).unwrap_or_default()),
+            policy: SessionPolicy {
+                allows_all_tools: app.permission_mode.allows_all_tools(),
+                ..SessionPolicy::of_variables(variables)
+            },
             prompt: app.store.active_prompt(&agent.tenant_id, &agent.name).await?,
             mcp_servers: None,
         };

@@ -35,7 +35,7 @@ pub struct NetworkObject {
 
 /// The connections to a port of a host.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
-struct HostTraffic {
+pub(super) struct HostTraffic {
     /// A name or an address; null for the hosts after the first 256, which are counted together.
     #[schema(required)]
     host: Option<String>,
@@ -121,7 +121,7 @@ async fn read_state(control: &Path) -> Result<NetworkState> {
     parse(call_control(control, "state", &json!({}), CONTROL_TIMEOUT).await?)
 }
 
-fn parse<T: DeserializeOwned>(value: Value) -> Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(value: Value) -> Result<T> {
     let invalid = |error| Error::new(Code::System, format!("saggar sent an invalid state: {error}"));
     serde_json::from_value(value).map_err(invalid)
 }

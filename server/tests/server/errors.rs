@@ -27,9 +27,15 @@ fn body_of_very_many_values_is_rejected() {
 }
 
 #[test]
-fn evaluations_return_501() {
-    let server = Server::start();
+fn parts_of_ash_that_are_left_out_return_501() {
+    let server = Server::start_with(&[], &[("ASH_INTERNAL_SECRET", "platform")]);
+    let platform = server.client_with(Some("platform"));
+    for path in ["runners", "runners/register", "runners/heartbeat", "runners/deregister"] {
+        let response = platform.post(&format!("/api/internal/{path}"), &json!({})).expect(501);
+        assert!(response["error"].as_str().unwrap().contains("remote runners"), "{response}");
+    }
     let client = server.client();
+    client.get("/runner/health").expect(501);
     for path in ["eval-cases", "eval-runs", "eval-runs/1/results", "eval-cases/import"] {
         let response = client.post(&format!("/api/agents/a/{path}"), &json!({})).expect(501);
         assert!(response["error"].as_str().unwrap().contains("evaluations"), "{response}");

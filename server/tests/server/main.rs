@@ -27,6 +27,7 @@ mod output;
 mod own_python_client;
 mod page;
 mod page_in_chromium;
+mod permission_modes;
 mod permissions;
 mod persisted_agents;
 mod persisted_failures;

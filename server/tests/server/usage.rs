@@ -44,6 +44,26 @@ fn each_turn_is_counted_once() {
 }
 
 #[test]
+fn usage_of_a_session_has_its_sums_and_what_its_sandbox_uses() {
+    let server = Server::start();
+    let (client, session) = (server.client(), server.create_session());
+    client.run_turn(&session, "run: echo hi");
+    let path = format!("/api/sessions/{session}/usage");
+    let usage = client.get(&path).expect(200)["usage"].take();
+    assert_eq!((&usage["stats"]["totalMessages"], &usage["stats"]["totalToolCalls"]), (&json!(1), &json!(1)));
+    let sandbox = &usage["sandbox"];
+    assert_eq!(sandbox["hosts"], json!([]));
+    // Without a cgroup nothing is counted.
+    for resource in ["cpu", "memory", "pids"] {
+        assert!(sandbox[resource].is_object() || sandbox[resource].is_null(), "{sandbox}");
+    }
+    client.post(&format!("/api/sessions/{session}/stop"), &json!({})).expect(200);
+    let stopped = client.get(&path).expect(200)["usage"].take();
+    assert_eq!((&stopped["stats"], &stopped["sandbox"]), (&usage["stats"], &json!(null)));
+    client.get(&path.replace(&session, "00000000-0000-4000-8000-000000000000")).expect(404);
+}
+
+#[test]
 fn analytics_count_agents_sessions_and_usage_of_tenant() {
     let server = Server::start_with(&[], &[("ASH_INTERNAL_SECRET", "platform")]);
     let (client, session) = (server.client(), server.create_session());

@@ -34,7 +34,7 @@ pub use super::overrides::{OverrideOptions, SystemPrompt};
 pub use crate::supervise::agent::ConsoleFormat;
 pub(crate) use choice::{bind_demo_program, choose_agent};
 pub(crate) use server_environment::passed_names;
-pub use server_environment::{ServerEnvironment, ServerPermissionMode};
+pub use server_environment::{ServerEnvironment, ServerPermissionMode, parse_names};
 
 /// Variables that an agent gets beside those of a command, whatever a policy says; known when it starts.
 pub(crate) const OWN_VARIABLES: [&str; 4] =

@@ -33,6 +33,23 @@ pub struct ServerEnvironment {
     pub permission_mode: ServerPermissionMode,
     /// Whether HOME is the workspace (ASH_WORKSPACE_DIR).
     pub workspace_is_home: bool,
+    /// The variables that the agent gets besides those of every sandbox (ASH_SANDBOX_ENV); `None` is all.
+    pub passed_names: Option<Vec<EnvName>>,
+}
+
+/// Parses the value of ASH_SANDBOX_ENV: names, separated by commas or spaces.
+///
+/// # Errors
+/// [`Code::Usage`] for an invalid name.
+pub fn parse_names(value: &str) -> Result<Vec<EnvName>> {
+    let names = value.split([',', ' ']).filter(|name| !name.is_empty());
+    let parsed = names.map(|name| {
+        name.parse().map_err(|error| {
+            Error::new(Code::Usage, format!("ASH_SANDBOX_ENV: {error}"))
+                .hint("list names of variables, separated by commas")
+        })
+    });
+    parsed.collect()
 }
 
 /// Who answers permission requests.
@@ -64,7 +81,9 @@ impl ServerEnvironment {
     /// Sets what the environment of the server asks for, except where a layer has locked that part of the policy.
     pub(super) fn apply(&self, policy: &mut EffectivePolicy) {
         if policy.locked_by(PolicyPart::Env).is_none() {
-            let names = passed_names(std::env::vars_os().map(|(name, _)| name));
+            let is_named =
+                |name: &EnvName| self.passed_names.as_ref().is_none_or(|names| names.contains(name));
+            let names = passed_names(std::env::vars_os().map(|(name, _)| name)).filter(is_named);
             policy.pass_variables(names, &PolicyLayer::CommandLine);
         }
         if policy.locked_by(PolicyPart::Files).is_none() && self.workspace_is_home {
@@ -117,13 +136,20 @@ mod tests {
         let allowed = |mode: &str| {
             let permission_mode = ServerPermissionMode::parse(mode).unwrap();
             let mut policy = EffectivePolicy::built_in(HomeSource::Session);
-            ServerEnvironment { permission_mode, workspace_is_home: false }.apply(&mut policy);
+            ServerEnvironment { permission_mode, ..ServerEnvironment::default() }.apply(&mut policy);
             assert_eq!(policy.permissions.timeout.value.to_string(), PERMISSION_TIMEOUT);
             policy.permissions.allow.len()
         };
         assert_eq!((allowed(""), allowed("bypassPermissions")), (1, 1));
         assert_eq!((allowed("default"), allowed("permissionsByAgent")), (0, 0));
         assert!(ServerPermissionMode::parse("plan").unwrap_err().to_string().contains("\"plan\""));
+    }
+
+    #[test]
+    fn names_are_separated_by_commas_and_spaces() {
+        let names = parse_names("A, B_1,,C").unwrap();
+        assert_eq!(names.iter().map(EnvName::as_str).collect::<Vec<_>>(), ["A", "B_1", "C"]);
+        assert!(parse_names("A,B=C").unwrap_err().to_string().starts_with("ASH_SANDBOX_ENV: "));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Options of `saggar agent` from the environment of a server that starts it in place of its own bridge (DECISIONS 22, 36).
 
-use crate::app::agent::{ServerEnvironment, ServerPermissionMode};
+use crate::app::agent::{ServerEnvironment, ServerPermissionMode, parse_names};
 use crate::app::session;
 use crate::cli::AgentArgs;
 use crate::error::{Code, Error, Result};
@@ -29,6 +29,7 @@ pub(super) fn apply(args: &mut AgentArgs, socket: &OsStr) -> Result<ServerEnviro
     Ok(ServerEnvironment {
         permission_mode: ServerPermissionMode::parse(&variable("ASH_PERMISSION_MODE").unwrap_or_default())?,
         workspace_is_home: is_same(args.sandbox.workspace.as_deref(), path("HOME").as_deref()),
+        passed_names: variable("ASH_SANDBOX_ENV").as_deref().map(parse_names).transpose()?,
     })
 }
 

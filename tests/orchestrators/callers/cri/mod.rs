@@ -41,7 +41,7 @@ done
 /// A containerd of this run with the CRI plugin.
 #[derive(Debug)]
 pub(crate) struct Cri {
-    service: Option<Service>,
+    service: Service,
     daemon: Option<Daemon>,
     ground: Ground,
     handler: String,
@@ -53,7 +53,7 @@ impl Cri {
         // The container that keeps the namespaces of a pod runs the program of the image.
         let archive = image::archive_with_program(ground.path(), IMAGE, AGENT, &["sleep", "2147483647"]);
         let daemon = Some(daemon_with(&ground, settings(&ground)));
-        let service = Some(Service::connect(&socket(&ground)));
+        let service = Service::new(socket(&ground));
         let handler = text(&manifest("kubernetes-runtimeclass.yaml")["handler"]);
         let cri = Cri { service, daemon, ground, handler };
         cri.run(&["image", "import", archive.to_str().unwrap()]).exits(0).mentions(IMAGE);
@@ -67,7 +67,7 @@ impl Cri {
 
     /// Calls a method.
     pub(crate) fn call<M: Method>(&self, request: M) -> Result<M::Response, String> {
-        self.service.as_ref().unwrap().call(request)
+        self.service.call(&request)
     }
 
     /// The handler that a RuntimeClass names.
@@ -118,7 +118,6 @@ impl Engine for Cri {
 impl Drop for Cri {
     fn drop(&mut self) {
         self.run(&["image", "remove", "--sync", IMAGE]);
-        self.service = None;
         self.daemon = None;
         let left = self.ground.leftovers();
         assert!(left.is_empty(), "left: {left:#?}");

@@ -690,6 +690,11 @@ class AsyncClient(AsyncBase):
         stream = Request("GET", fill_path("/api/sessions/{id}/stream", id=id))
         return self._transport.stream_session(stream, session, start)
 
+    async def get_session_usage(self, id: str, /) -> types.SessionUsageResponse:
+        """Returns the usage of a session, with the resources that its sandbox uses and their limits."""
+        response = await self._transport.call(Request("GET", fill_path("/api/sessions/{id}/usage", id=id)))
+        return cast(types.SessionUsageResponse, parse_json(response))
+
     async def download_workspace(self, id: str, /) -> bytes:
         """Returns the files of the workspace as an archive."""
         response = await self._transport.call(

@@ -690,6 +690,11 @@ class Client(Base):
         stream = Request("GET", fill_path("/api/sessions/{id}/stream", id=id))
         return self._transport.stream_session(stream, session, start)
 
+    def get_session_usage(self, id: str, /) -> types.SessionUsageResponse:
+        """Returns the usage of a session, with the resources that its sandbox uses and their limits."""
+        response = self._transport.call(Request("GET", fill_path("/api/sessions/{id}/usage", id=id)))
+        return cast(types.SessionUsageResponse, parse_json(response))
+
     def download_workspace(self, id: str, /) -> bytes:
         """Returns the files of the workspace as an archive."""
         response = self._transport.call(

@@ -179,6 +179,22 @@ class Confirmation(TypedDict):
     """
 
 
+class CpuUse(TypedDict):
+    """
+    Processor time, in microseconds.
+    """
+
+    maxUsec: int | None
+    """
+    The limit for each second; null without one.
+    """
+    throttledUsec: int | None
+    """
+    The time for which the limit has stopped programs.
+    """
+    usageUsec: int
+
+
 class CreateTenantApiKeyRequest(TypedDict):
     label: NotRequired[str | None]
     tenantId: str
@@ -281,6 +297,20 @@ class EvaluationCounts(TypedDict):
     totalRuns: int
 
 
+class ExceededLimits(TypedDict):
+    """
+    How often programs have reached each limit.
+    """
+
+    cpu: int | None
+    memory: int | None
+    oomKills: int | None
+    """
+    Processes that were killed for want of memory.
+    """
+    pids: int | None
+
+
 class ExecRequest(TypedDict):
     command: str
     """
@@ -363,6 +393,19 @@ What requests with an API key may do. Each scope includes those before it.
 """
 
 
+class LimitedUse(TypedDict):
+    """
+    The use of a resource that has a limit.
+    """
+
+    current: int
+    max: int | None
+    """
+    The limit; null without one.
+    """
+    peak: int | None
+
+
 class Message(TypedDict):
     content: str
     """
@@ -419,7 +462,7 @@ class OutputFormat(TypedDict):
 
 PermissionMode: TypeAlias = Literal['bypassPermissions', 'permissionsByAgent', 'default']
 """
-The permission modes of Ash.
+Who answers the permission requests of a session, named as in Ash.
 """
 
 
@@ -581,6 +624,21 @@ class ReleaseQuarantineRequest(TypedDict):
     """
     Numbers, names or original paths; without it, all files are meant.
     """
+
+
+class SandboxUse(TypedDict):
+    """
+    Resources that a sandbox uses, and its limits. What the host does not count is null.
+    """
+
+    cpu: CpuUse | None
+    exceeded: ExceededLimits
+    hosts: list[HostTraffic]
+    """
+    The hosts that programs have connected to since the sandbox started, in the network mode `policy`.
+    """
+    memory: LimitedUse | None
+    pids: LimitedUse | None
 
 
 class SessionCounts(TypedDict):
@@ -1362,3 +1420,15 @@ class SessionList(TypedDict):
 
 class SessionResponse(TypedDict):
     session: Session
+
+
+class SessionUsage(TypedDict):
+    sandbox: SandboxUse | None
+    stats: UsageStats
+    """
+    The sums of its usage events.
+    """
+
+
+class SessionUsageResponse(TypedDict):
+    usage: SessionUsage

@@ -118,6 +118,7 @@ def check_session(client: Recorder, session: str) -> None:
     assert client.delete_snapshot(session, snapshot["name"]) == {"ok": True}
     assert client.list_usage_events(session_id=session)["events"] is not None
     assert client.get_usage_stats(agent_name="hello")["stats"]["totalMessages"] >= 1
+    assert client.get_session_usage(session)["usage"]["sandbox"] is not None
     assert client.get_analytics()["agents"]["total"] >= 1
 
 

@@ -450,6 +450,11 @@ export class Client {
     return streamSession(this.#http, { method: "GET", path: `/api/sessions/${segment("id", id)}/stream`, security: "key", query: { "after": options.after }, headers: { "last-event-id": options.lastEventId } }, options);
   }
 
+  /** Returns the usage of a session, with the resources that its sandbox uses and their limits. */
+  async getSessionUsage(id: string, options: CallOptions = {}): Promise<Api.SessionUsageResponse> {
+    return this.#http.json<Api.SessionUsageResponse>({ method: "GET", path: `/api/sessions/${segment("id", id)}/usage`, security: "key" }, options);
+  }
+
   /**
    * Returns the files of the workspace as an archive.
    *

@@ -825,6 +825,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the usage of a session, with the resources that its sandbox uses and their limits. */
+        get: operations["getSessionUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{id}/workspace": {
         parameters: {
             query?: never;
@@ -1153,6 +1170,21 @@ export interface components {
             /** @description Always true. */
             ok: boolean;
         };
+        /** @description Processor time, in microseconds. */
+        CpuUse: {
+            /**
+             * Format: int64
+             * @description The limit for each second; null without one.
+             */
+            maxUsec: number | null;
+            /**
+             * Format: int64
+             * @description The time for which the limit has stopped programs.
+             */
+            throttledUsec: number | null;
+            /** Format: int64 */
+            usageUsec: number;
+        };
         CreateApiKeyRequest: {
             label?: string | null;
             scope?: components["schemas"]["KeyScope"];
@@ -1265,6 +1297,20 @@ export interface components {
             /** Format: int64 */
             totalRuns: number;
         };
+        /** @description How often programs have reached each limit. */
+        ExceededLimits: {
+            /** Format: int64 */
+            cpu: number | null;
+            /** Format: int64 */
+            memory: number | null;
+            /**
+             * Format: int64
+             * @description Processes that were killed for want of memory.
+             */
+            oomKills: number | null;
+            /** Format: int64 */
+            pids: number | null;
+        };
         ExecRequest: {
             /** @description A command line for the shell. */
             command: string;
@@ -1356,6 +1402,18 @@ export interface components {
          * @enum {string}
          */
         KeyScope: "read" | "agent" | "admin";
+        /** @description The use of a resource that has a limit. */
+        LimitedUse: {
+            /** Format: int64 */
+            current: number;
+            /**
+             * Format: int64
+             * @description The limit; null without one.
+             */
+            max: number | null;
+            /** Format: int64 */
+            peak: number | null;
+        };
         Message: {
             /** @description JSON text: the message of the agent as it came, or of a user `{"type":"user","content":…}`. */
             content: string;
@@ -1400,7 +1458,7 @@ export interface components {
             permissions: components["schemas"]["PermissionRequest"][];
         };
         /**
-         * @description The permission modes of Ash.
+         * @description Who answers the permission requests of a session, named as in Ash.
          * @enum {string}
          */
         PermissionMode: "bypassPermissions" | "permissionsByAgent" | "default";
@@ -1528,6 +1586,15 @@ export interface components {
             /** @description The number of files. */
             written: number;
         };
+        /** @description Resources that a sandbox uses, and its limits. What the host does not count is null. */
+        SandboxUse: {
+            cpu: components["schemas"]["CpuUse"] | null;
+            exceeded: components["schemas"]["ExceededLimits"];
+            /** @description The hosts that programs have connected to since the sandbox started, in the network mode `policy`. */
+            hosts: components["schemas"]["HostTraffic"][];
+            memory: components["schemas"]["LimitedUse"] | null;
+            pids: components["schemas"]["LimitedUse"] | null;
+        };
         SendMessageRequest: {
             /** @description A text of at most 500000 characters, or a list of 1 to 20 content blocks with a `type`. */
             content: unknown;
@@ -1642,6 +1709,14 @@ export interface components {
          * @enum {string}
          */
         SessionStatus: "starting" | "active" | "paused" | "stopped" | "ended" | "error";
+        SessionUsage: {
+            sandbox: components["schemas"]["SandboxUse"] | null;
+            /** @description The sums of its usage events. */
+            stats: components["schemas"]["UsageStats"];
+        };
+        SessionUsageResponse: {
+            usage: components["schemas"]["SessionUsage"];
+        };
         /** @description A member of an archive that was not written. */
         SkippedFile: {
             error: string;
@@ -1957,6 +2032,7 @@ export type ChangeList = components['schemas']['ChangeList'];
 export type ChangePaths = components['schemas']['ChangePaths'];
 export type ChangedEntry = components['schemas']['ChangedEntry'];
 export type Confirmation = components['schemas']['Confirmation'];
+export type CpuUse = components['schemas']['CpuUse'];
 export type CreateApiKeyRequest = components['schemas']['CreateApiKeyRequest'];
 export type CreateSessionRequest = components['schemas']['CreateSessionRequest'];
 export type CreateTenantApiKeyRequest = components['schemas']['CreateTenantApiKeyRequest'];
@@ -1971,12 +2047,14 @@ export type Effort = components['schemas']['Effort'];
 export type EnqueueRequest = components['schemas']['EnqueueRequest'];
 export type Error = components['schemas']['Error'];
 export type EvaluationCounts = components['schemas']['EvaluationCounts'];
+export type ExceededLimits = components['schemas']['ExceededLimits'];
 export type ExecRequest = components['schemas']['ExecRequest'];
 export type ExecResponse = components['schemas']['ExecResponse'];
 export type FileEntry = components['schemas']['FileEntry'];
 export type Health = components['schemas']['Health'];
 export type HostTraffic = components['schemas']['HostTraffic'];
 export type KeyScope = components['schemas']['KeyScope'];
+export type LimitedUse = components['schemas']['LimitedUse'];
 export type Message = components['schemas']['Message'];
 export type MessageList = components['schemas']['MessageList'];
 export type NewApiKey = components['schemas']['NewApiKey'];
@@ -1996,6 +2074,7 @@ export type QueueStats = components['schemas']['QueueStats'];
 export type ReleaseAction = components['schemas']['ReleaseAction'];
 export type ReleaseQuarantineRequest = components['schemas']['ReleaseQuarantineRequest'];
 export type RestoredWorkspace = components['schemas']['RestoredWorkspace'];
+export type SandboxUse = components['schemas']['SandboxUse'];
 export type SendMessageRequest = components['schemas']['SendMessageRequest'];
 export type Session = components['schemas']['Session'];
 export type SessionCounts = components['schemas']['SessionCounts'];
@@ -2009,6 +2088,8 @@ export type SessionLogs = components['schemas']['SessionLogs'];
 export type SessionNetwork = components['schemas']['SessionNetwork'];
 export type SessionResponse = components['schemas']['SessionResponse'];
 export type SessionStatus = components['schemas']['SessionStatus'];
+export type SessionUsage = components['schemas']['SessionUsage'];
+export type SessionUsageResponse = components['schemas']['SessionUsageResponse'];
 export type SkippedFile = components['schemas']['SkippedFile'];
 export type Snapshot = components['schemas']['Snapshot'];
 export type SnapshotList = components['schemas']['SnapshotList'];
@@ -8116,6 +8197,91 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": components["schemas"]["StreamEvent"];
+                };
+            };
+            /** @description The request is invalid */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The key is missing or unknown */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The scope of the key does not permit the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No such session */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description saggar or the database failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The server is not ready; the request can be repeated */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getSessionUsage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The usage */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionUsageResponse"];
                 };
             };
             /** @description The request is invalid */

@@ -103,6 +103,7 @@ export async function usage(context: Context): Promise<void> {
   assert.ok((await client.listSessionEvents(id, { type: "turn_complete" })).events.length === 1);
   assert.ok((await client.listUsageEvents({ sessionId: id })).events.length > 0);
   assert.ok((await client.getUsageStats({ sessionId: id })).stats.totalMessages >= 1);
+  assert.ok((await client.getSessionUsage(id)).usage.stats.totalMessages >= 1);
   assert.ok((await client.getAnalytics()).sessions.total > 0);
   await client.endSession(id);
 }

@@ -1,0 +1,51 @@
+//! Who answers the permission requests of agents.
+
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use std::str::FromStr;
+use utoipa::ToSchema;
+
+/// Who answers the permission requests of a session, named as in Ash.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PermissionMode {
+    /// saggar allows what no rule of a policy denies or asks about.
+    BypassPermissions,
+    /// A client, for what the settings in the agent's folder do not decide.
+    #[default]
+    PermissionsByAgent,
+    /// As `permissionsByAgent`, in the agent's own default mode.
+    Default,
+}
+
+impl PermissionMode {
+    /// The mode that each query sets in the agent, if it sets one. It is not the agent that bypasses permissions: rules of a
+    /// policy hold.
+    pub fn agent_mode(self) -> Option<&'static str> {
+        match self {
+            PermissionMode::BypassPermissions | PermissionMode::PermissionsByAgent => None,
+            PermissionMode::Default => Some("default"),
+        }
+    }
+
+    /// Whether saggar allows all calls.
+    pub fn allows_all_tools(self) -> bool {
+        self == PermissionMode::BypassPermissions
+    }
+}
+
+/// The value of `ASH_PERMISSION_MODE`.
+impl FromStr for PermissionMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "bypassPermissions" => Ok(PermissionMode::BypassPermissions),
+            "permissionsByAgent" => Ok(PermissionMode::PermissionsByAgent),
+            "default" => Ok(PermissionMode::Default),
+            other => Err(Error::new(format!(
+                "invalid ASH_PERMISSION_MODE={other}: use bypassPermissions, permissionsByAgent or default"
+            ))),
+        }
+    }
+}
