@@ -39,6 +39,7 @@ pub mod api;
 pub mod api_key;
 pub mod ash_variables;
 pub mod attachment_files;
+pub mod body_limits;
 pub mod capacity;
 pub mod cipher;
 pub mod clock;

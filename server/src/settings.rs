@@ -1,6 +1,7 @@
 //! Settings of the server. Command-line options take precedence over environment variables with the names that Ash uses
 //! (`ASH_…`), and environment variables over the TOML file of `--config`.
 
+use crate::body_limits::BodyLimits;
 use crate::error::{Context, Error, Result};
 use crate::model_apis::{ModelApis, ModelApisTable};
 use crate::permission_mode::PermissionMode;
@@ -101,6 +102,8 @@ struct SettingsFile {
     max_attachment_size: Option<usize>,
     queue_workers: Option<NonZeroUsize>,
     page: Option<bool>,
+    #[serde(default)]
+    body_limit: BodyLimits,
     #[serde(default)]
     rate_limit: RequestLimits,
     #[serde(default)]
@@ -228,6 +231,8 @@ pub struct Settings {
     pub sandbox_limits: SandboxLimits,
     /// Maximum number of queue items that run at once.
     pub queue_workers: usize,
+    /// Maximum sizes of request bodies.
+    pub body_limits: BodyLimits,
     /// Maximum size of an attachment, in bytes.
     pub max_attachment_size: usize,
     /// Whether the web page is served.
@@ -290,6 +295,7 @@ impl Settings {
             internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,
             allowed_origins: allowed_origins(variable("ALLOWED_ORIGINS"), file.allowed_origins)?,
+            body_limits: file.body_limit,
             request_limits: file.rate_limit,
             sandbox_limits: SandboxLimits::read(
                 &file.sandbox,

@@ -4,6 +4,7 @@ use super::download::Downloads;
 use super::rate_limit::RequestLimiter;
 use super::warm_pool::{AgentKey, WarmPool};
 use crate::api_key::SecretVerifier;
+use crate::body_limits::BodyLimits;
 use crate::cipher::CredentialCipher;
 use crate::keyed_locks::KeyedLocks;
 use crate::model_apis::ModelApis;
@@ -65,6 +66,8 @@ pub struct App {
     pub resumes: ResumeCounts,
     /// The downloads of files that are in progress.
     pub downloads: Downloads,
+    /// Maximum sizes of request bodies.
+    pub body_limits: BodyLimits,
     /// Maximum size of an attachment, in bytes.
     pub max_attachment_size: usize,
     /// Maximum number of queue items that run at once.
@@ -111,6 +114,7 @@ impl App {
             warm_pool: Arc::default(),
             resumes: ResumeCounts::default(),
             downloads: Downloads::default(),
+            body_limits: settings.body_limits,
             queue_workers: settings.queue_workers,
             queue_wakeup: Notify::new(),
             max_attachment_size: settings.max_attachment_size,

@@ -24,7 +24,7 @@ pub(super) struct Caller {
 }
 
 /// Paths that require no key, besides those of the web page.
-const PUBLIC_PATHS: [&str; 5] = ["/health", "/favicon.ico", "/docs", "/docs/json", "/openapi.json"];
+const PUBLIC_PATHS: [&str; 6] = ["/health", "/live", "/favicon.ico", "/docs", "/docs/json", "/openapi.json"];
 
 /// Paths below this one require the secret of the internal routes instead of a key.
 const INTERNAL_PATHS: &str = "/api/internal/";

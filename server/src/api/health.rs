@@ -1,7 +1,8 @@
-//! `GET /health`.
+//! `GET /health` and `GET /live`.
 
 use super::App;
 use super::error::ApiError;
+use super::objects::Confirmation;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -71,7 +72,22 @@ impl PoolStats {
     }
 }
 
-/// Reports that the server works.
+/// Reports that the process answers requests, even if the database does not.
+///
+/// For a supervisor that restarts a server that hangs: a restart does not help while the database is away.
+#[utoipa::path(
+    get,
+    path = "/live",
+    operation_id = "live",
+    tag = "Server",
+    responses((status = 200, description = "The process answers requests", body = Confirmation)),
+    security(()),
+)]
+pub(super) async fn live() -> Json<Confirmation> {
+    Json(Confirmation::new())
+}
+
+/// Reports that the server works, with its database.
 ///
 /// It requires no key and shows no data of a tenant.
 #[utoipa::path(

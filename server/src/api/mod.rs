@@ -60,6 +60,7 @@ pub use openapi::{document, document_text};
 pub use queue_worker::run_queue;
 pub use warm_pool::maintain_warm_pool;
 
+use crate::body_limits::BodyLimits;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, StatusCode, Uri};
@@ -70,24 +71,16 @@ use std::sync::Arc;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
 use utoipa_axum::routes;
 
-/// Maximum size of a request body, in bytes.
-const BODY_LIMIT: usize = 1 << 20;
-/// Maximum size of a message, in bytes; content blocks can contain images.
-const MESSAGE_LIMIT: usize = 50 << 20;
-/// Maximum size of an upload of files, in bytes.
-const UPLOAD_LIMIT: usize = 200 << 20;
-/// Maximum size of an upload of a workspace, in bytes: 100 MiB in base64.
-const ARCHIVE_LIMIT: usize = 134 << 20;
-
 /// Returns the router. Each request passes the check of its Host header, the rate limit, then authentication. Only then it
 /// is traced: whom the server refuses must not fill the collector.
 pub fn router(app: Arc<App>) -> Router {
-    let (router, _) = operations(app.max_attachment_size).split_for_parts();
+    let limits = app.body_limits;
+    let (router, _) = operations(limits, app.max_attachment_size).split_for_parts();
     router
         .merge(page::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(DefaultBodyLimit::max(limits.other))
         .layer(from_fn(reject::read_small_body))
         .layer(from_fn_with_state(app.scheme, trace_request))
         .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))
@@ -98,16 +91,17 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 /// Returns the routes, with the operations of the OpenAPI document. Attachments have at most this number of bytes.
-fn operations(max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
-    let message_body = DefaultBodyLimit::max(MESSAGE_LIMIT);
-    let archive_body = DefaultBodyLimit::max(ARCHIVE_LIMIT);
+fn operations(limits: BodyLimits, max_attachment_size: usize) -> OpenApiRouter<Arc<App>> {
+    let message_body = DefaultBodyLimit::max(limits.message);
+    let archive_body = DefaultBodyLimit::max(limits.workspace);
     let attachment_body = DefaultBodyLimit::max(attachments::body_limit(max_attachment_size));
-    let upload_body = DefaultBodyLimit::max(UPLOAD_LIMIT);
+    let upload_body = DefaultBodyLimit::max(limits.files);
     OpenApiRouter::with_openapi(openapi::base())
         .routes(routes!(openapi::handlers::docs))
         .routes(routes!(openapi::handlers::docs_json))
         .routes(routes!(openapi::handlers::openapi_json))
         .routes(routes!(health::health))
+        .routes(routes!(health::live))
         .routes(routes!(metrics::metrics))
         .routes(routes!(agents::list, agents::deploy).layer(upload_body))
         .routes(routes!(agents::show, agents::update, agents::delete))

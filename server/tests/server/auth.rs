@@ -22,6 +22,7 @@ fn requests_without_valid_key_are_rejected() {
         assert_eq!(response.expect(401), refused("Invalid API key"), "{key}");
     }
     anonymous.get("/health").expect(200);
+    assert_eq!(anonymous.get("/live").expect(200)["ok"], true);
     server.client().get("/api/agents").expect(200);
 }
 

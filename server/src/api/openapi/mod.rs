@@ -7,6 +7,7 @@ mod page;
 
 use super::operations;
 use crate::api::error::ErrorBody;
+use crate::body_limits::BodyLimits;
 use std::mem;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
@@ -39,7 +40,7 @@ const TAGS: [(&str, &str); 14] = [
 /// Returns the document.
 pub fn document() -> OpenApi {
     // The limits of bodies are not part of it.
-    let mut document = operations(0).into_openapi();
+    let mut document = operations(BodyLimits::default(), 0).into_openapi();
     complete(&mut document);
     document
 }
