@@ -45,6 +45,7 @@ mod service_manager;
 mod sessions;
 mod stream;
 mod support;
+mod tenants;
 mod tls;
 mod traces;
 mod traces_refused;
