@@ -23,6 +23,7 @@ mod messages;
 mod network;
 mod open_files;
 mod openapi;
+mod options;
 mod output;
 mod own_python_client;
 mod page;
