@@ -9,6 +9,7 @@ mod api_keys;
 mod attachments;
 mod auth;
 mod backup;
+mod body_limits;
 mod capacity;
 mod credentials;
 mod errors;

@@ -1,0 +1,80 @@
+//! The sizes of bodies, also of those that do not declare one.
+
+use crate::support::Server;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// The limits of the server: of messages, and of other bodies.
+const MESSAGE_LIMIT: usize = 50 << 20;
+const BODY_LIMIT: usize = 1 << 20;
+/// The most bytes that are sent at once.
+const PART: usize = 1 << 20;
+
+/// How a body is framed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Framing {
+    ContentLength,
+    Chunked,
+}
+
+/// Sends a body of `size` bytes and returns the status and the JSON body of the response. The body is not complete as
+/// JSON, and the chunks of a chunked one do not end: an answer of 413 is about the bytes that have arrived.
+fn post(server: &Server, path: &str, framing: Framing, size: usize) -> (u16, Value) {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    // Only a failure reaches it.
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let length = match framing {
+        Framing::ContentLength => format!("content-length: {size}"),
+        Framing::Chunked => "transfer-encoding: chunked".to_owned(),
+    };
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         connection: close\r\n{length}\r\n\r\n",
+        server.address(),
+        server.key()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let part = vec![b' '; PART];
+    let mut left = size;
+    while left > 0 {
+        let bytes = &part[..left.min(PART)];
+        if framing == Framing::Chunked {
+            // The end of the previous chunk, then the size of this one. No bytes follow the last one, so that the
+            // server has read all when it closes the connection.
+            let end = if left == size { "" } else { "\r\n" };
+            stream.write_all(format!("{end}{:x}\r\n", bytes.len()).as_bytes()).unwrap();
+        }
+        stream.write_all(bytes).unwrap();
+        left -= bytes.len();
+    }
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let status = response.split(' ').nth(1).unwrap_or_else(|| panic!("no status: {response:?}"));
+    let (_, body) = response.split_once("\r\n\r\n").unwrap();
+    (status.parse().unwrap(), serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {response:?}")))
+}
+
+#[test]
+fn body_beyond_its_limit_is_refused_with_and_without_a_declared_length() {
+    let server = Server::start();
+    let session = server.create_session();
+    let messages = format!("/api/sessions/{session}/messages");
+    let exec = format!("/api/sessions/{session}/exec");
+    let error = json!({ "error": "Request body is too large", "statusCode": 413 });
+    for (path, limit) in
+        [("/api/sessions", BODY_LIMIT), (exec.as_str(), BODY_LIMIT), (messages.as_str(), MESSAGE_LIMIT)]
+    {
+        for framing in [Framing::ContentLength, Framing::Chunked] {
+            let refused = post(&server, path, framing, limit + 1);
+            assert_eq!(refused, (413, error.clone()), "{path}, {framing:?}");
+        }
+        // As large as allowed: blanks are read as an object without its fields.
+        let (status, error) = post(&server, path, Framing::ContentLength, limit);
+        assert_eq!(status, 400, "{path}: {error}");
+    }
+    let client = server.client();
+    assert_eq!(client.get(&messages).expect(200)["messages"], json!([]));
+    assert_eq!(client.run_turn(&session, "hi").last().unwrap().event, "done");
+}
