@@ -16,6 +16,7 @@ mod errors;
 mod exec;
 mod files;
 mod forks;
+mod heartbeat;
 mod held_keys;
 mod lifecycle;
 mod locks;
