@@ -71,8 +71,10 @@ fn files_are_listed_read_written_and_deleted() {
         let deleted = client.delete(&format!("{path}/up/new/a")).expect(200);
         assert_eq!(deleted, json!({ "path": "up/new/a", "deleted": true }));
         for missing in ["up/new/a", "none", "etc/passwd", "d/x%20y.txt/z"] {
-            let answer = client.get(&format!("{path}/{missing}"));
-            assert!([400, 404].contains(&answer.status), "{missing}: {answer:?}");
+            let (status, _, bytes) = client.download(&format!("{path}/{missing}"));
+            let text = String::from_utf8_lossy(&bytes);
+            assert!([400, 404].contains(&status), "{missing}: {status} {text}");
+            assert!(!text.contains("root:"), "{missing}: {text}");
         }
         assert_eq!(client.get(&format!("{path}/none")).expect(404)["error"], "File not found");
         assert_eq!(client.get(&format!("{path}/d")).expect(400)["error"], "Path is not a file");

@@ -1,6 +1,6 @@
 //! Rate limits, and CORS.
 
-use crate::support::{Client, Response, Server, deploy_body};
+use crate::support::{Client, Response, Server, deploy_body, settings_file};
 use serde_json::json;
 use std::io::Write;
 
@@ -85,5 +85,44 @@ fn only_allowed_origins_get_cors_headers() {
         assert_eq!(preflight(&anonymous, origin).status, 401, "{origin}");
         let response = server.client().request("GET", "/api/agents", &[("origin", origin)], b"");
         assert_eq!(header(&response, "access-control-allow-origin"), None, "{origin}");
+    }
+}
+
+#[test]
+fn guesses_of_keys_end_in_429() {
+    const INTERNAL: &str = "/api/internal/api-keys";
+    const GUESSES: usize = 6;
+    let file = settings_file(&format!("[rate_limit]\nrequests = {GUESSES}\n"));
+    let settings = ["--config", file.path().to_str().unwrap()];
+    for (method, path, key) in [
+        ("GET", "/api/sessions", "ash_guess"),
+        ("DELETE", "/api/api-keys/00000000-0000-4000-8000-000000000000", "ash_guess"),
+        ("POST", INTERNAL, "guess"),
+        // A route that does not exist needs the secret as well.
+        ("GET", "/api/internal/none", "guess"),
+    ] {
+        let server = Server::start_with(&settings, &[("ASH_INTERNAL_SECRET", "s3cret")]);
+        let send = |key: &str, path: &str| {
+            let headers = [("content-type", "application/json")];
+            server.client_with(Some(key)).request(method, path, &headers, b"{\"tenantId\":\"t\"}")
+        };
+        // Each attempt with a key of its own, after a request that needs none.
+        for number in 0..GUESSES {
+            server.client_with(None).get("/docs/json").expect(200);
+            send(&format!("{key}-{number}"), path).expect(401);
+        }
+        // Also a correct guess is refused now, on every route: nobody learns that it was correct.
+        for (key, path) in [
+            (format!("{key}-{GUESSES}"), path),
+            (server.key(), path),
+            (server.key(), "/api/agents/none"),
+            ("s3cret".to_owned(), INTERNAL),
+        ] {
+            let response = send(&key, path);
+            let seconds: u64 =
+                header(&response, "retry-after").unwrap_or_default().parse().unwrap_or_default();
+            assert!((1..=900).contains(&seconds), "{method} {path}: {response:?}");
+            assert_eq!(response.expect(429)["error"], "Too Many Requests");
+        }
     }
 }

@@ -66,6 +66,27 @@ impl Client {
         Response { status, headers, body, request: format!("{method} {path}") }
     }
 
+    /// Sends a request that is to be refused. A stream of events, which can be without an end, is not read.
+    #[track_caller]
+    pub fn request_refused(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        // A separate client, so that a connection with an unread stream is not pooled.
+        let own = Client::new(&self.url, self.key.as_deref());
+        let (status, received, mut body) = own.start(method, path, headers, body);
+        let mut bytes = Vec::new();
+        if received.get("content-type").is_none_or(|media_type| media_type != "text/event-stream") {
+            body.as_reader().read_to_end(&mut bytes).unwrap();
+        }
+        check_response(method, path, status, &received, &bytes);
+        let body = serde_json::from_slice(&bytes).unwrap_or_default();
+        Response { status, headers: received, body, request: format!("{method} {path}") }
+    }
+
     fn start(
         &self,
         method: &str,
