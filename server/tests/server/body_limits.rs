@@ -1,6 +1,6 @@
 //! The sizes of bodies, also of those that do not declare one.
 
-use crate::support::Server;
+use crate::support::{Server, settings_file};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -102,4 +102,16 @@ fn client_without_a_key_is_answered_before_its_large_body() {
         let body = (Framing::ContentLength, MESSAGE_LIMIT);
         assert_eq!(post(&server, "ash_guess", &path, body, sent), (401, error.clone()), "{path}, {sent}");
     }
+}
+
+#[test]
+fn limits_are_settings() {
+    let settings = settings_file("[body_limit]\nother = 100\nmessage = 200\n");
+    let server = Server::start_with(&["--config", settings.path().to_str().unwrap()], &[]);
+    let (client, session) = (server.client(), server.create_session());
+    let send = |size: usize| client.send(&session, &json!({ "content": "x".repeat(size) }));
+    assert_eq!(send(100).last().unwrap().event, "done");
+    let message = json!({ "content": "x".repeat(200) });
+    client.post(&format!("/api/sessions/{session}/messages"), &message).expect(413);
+    client.post("/api/sessions", &json!({ "agent": "x".repeat(100) })).expect(413);
 }

@@ -115,7 +115,7 @@ fn document_says_which_operations_need_a_key() {
         assert_eq!(request(&client, method, path).status != 401, is_open, "{method} {path}");
         open.extend(is_open.then_some(path.as_str()));
     }
-    assert_eq!(open, ["/docs", "/docs/json", "/health", "/openapi.json"]);
+    assert_eq!(open, ["/docs", "/docs/json", "/health", "/live", "/openapi.json"]);
 }
 
 #[test]

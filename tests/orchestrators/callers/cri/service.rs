@@ -1,5 +1,4 @@
-//! A client of the container runtime interface: gRPC over HTTP/2 on the socket of containerd
-//! (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>), one connection for each call.
+//! A client of the container runtime interface: gRPC over HTTP/2 on the socket of containerd, one connection for each call.
 
 use std::error::Error;
 use std::io;

@@ -766,9 +766,14 @@ class Client(Base):
         return cast(dict[str, Any], parse_json(response))
 
     def health(self) -> types.Health:
-        """Reports that the server works."""
+        """Reports that the server works, with its database."""
         response = self._transport.call(Request("GET", "/health"))
         return cast(types.Health, parse_json(response))
+
+    def live(self) -> types.Confirmation:
+        """Reports that the process answers requests, even if the database does not."""
+        response = self._transport.call(Request("GET", "/live"))
+        return cast(types.Confirmation, parse_json(response))
 
     def get_metrics(self) -> str:
         """Returns numbers of the server for Prometheus."""

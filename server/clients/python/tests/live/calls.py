@@ -50,6 +50,7 @@ def call_all(server: Server, folder: str) -> set[str]:
 
 def check_server(client: Recorder, internal: Recorder) -> None:
     assert client.health()["status"] == "ok"
+    assert client.live() == {"ok": True}
     assert client.get_document() == client.get_document_of_ash()
     assert client.get_document_page().startswith("<!DOCTYPE html>")
     assert "saggar" in client.get_metrics() or "ash" in client.get_metrics()

@@ -494,12 +494,21 @@ export class Client {
   }
 
   /**
-   * Reports that the server works.
+   * Reports that the server works, with its database.
    *
    * It requires no key and shows no data of a tenant.
    */
   async health(options: CallOptions = {}): Promise<Api.Health> {
     return this.#http.json<Api.Health>({ method: "GET", path: "/health", security: "none" }, options);
+  }
+
+  /**
+   * Reports that the process answers requests, even if the database does not.
+   *
+   * For a supervisor that restarts a server that hangs: a restart does not help while the database is away.
+   */
+  async live(options: CallOptions = {}): Promise<Api.Confirmation> {
+    return this.#http.json<Api.Confirmation>({ method: "GET", path: "/live", security: "none" }, options);
   }
 
   /**

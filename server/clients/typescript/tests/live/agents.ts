@@ -6,6 +6,7 @@ import type { Context } from "./context.js";
 
 export async function health({ client }: Context): Promise<void> {
   assert.equal((await client.health()).status, "ok");
+  assert.deepEqual(await client.live(), { ok: true });
   assert.match(await client.getMetrics(), /^ash_up/m);
   assert.match(await client.getDocumentPage(), /<html/);
   assert.deepEqual(await client.getDocument(), await client.getDocumentOfAsh());
