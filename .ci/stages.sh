@@ -360,8 +360,10 @@ loops() {
     .ci/run-tests "$(integration)" kill:: races:: bridge::killed bridge::replay_killed \
         bridge::leaves cgroup::leaves:: \
         session::many quarantine::battery session::killed oci::killed
+    local binary
+    binary=$(server_tests)
     # Their directory is that of the package.
-    (cd server && ../.ci/run-tests "$(server_tests)" random_kills:: postgres::)
+    (cd server && ../.ci/run-tests "$binary" random_kills:: postgres::)
 }
 
 # What holds a measurement to a bound. Each message of a mailbox is synced, so the disk of the machine is in it. The server

@@ -1,22 +1,21 @@
 //! Variables of Ash's own server that have no effect here.
 
-/// Each with what has the effect instead.
-const WITHOUT_EFFECT: [(&str, &str); 15] = [
+/// Each with what to use instead, or why there is nothing.
+const WITHOUT_EFFECT: [(&str, &str); 14] = [
     ("ASH_MODE", "each server has its own sandboxes"),
     ("ASH_RUNNER_ID", "each server has its own sandboxes"),
     ("ASH_RUNNER_HOST", "each server has its own sandboxes"),
     ("ASH_RUNNER_PORT", "each server has its own sandboxes"),
     ("ASH_RUNNER_ADVERTISE_HOST", "each server has its own sandboxes"),
     ("ASH_BRIDGE_ENTRY", "name the program with --saggar"),
-    ("ASH_SANDBOX_UID", "the sandboxes of root have ids of their own"),
-    ("ASH_SANDBOX_GID", "the sandboxes of root have ids of their own"),
+    ("ASH_SANDBOX_UID", "sandboxes do not run as a user of the host (saggar-security(7))"),
+    ("ASH_SANDBOX_GID", "sandboxes do not run as a user of the host (saggar-security(7))"),
     ("ASH_FILE_STORE_URL", "name a store with --snapshot-url"),
     ("ASH_CLOUD_URL", "there is no cloud"),
     ("ASH_TELEMETRY_URL", "name a collector with --otlp-endpoint"),
     ("ASH_TELEMETRY_KEY", "name a collector with --otlp-endpoint"),
     ("ASH_DEBUG_TIMING", "name a collector with --otlp-endpoint"),
     ("ASH_DASHBOARD_PATH", "the page is a part of the program"),
-    ("NODE_ENV", "the API is documented at /docs, and /api/internal needs ASH_INTERNAL_SECRET"),
 ];
 
 /// Warnings about the variables that are set and have no effect.

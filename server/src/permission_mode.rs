@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::str::FromStr;
 use utoipa::ToSchema;
 
@@ -9,7 +10,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PermissionMode {
-    /// saggar allows what no rule of a policy denies or asks about.
+    /// saggar allows each call of a tool that no rule of a policy denies or asks about.
     BypassPermissions,
     /// A client, for what the settings in the agent's folder do not decide.
     #[default]
@@ -18,7 +19,25 @@ pub enum PermissionMode {
     Default,
 }
 
+/// The key of the mode in the options of a session.
+pub const PERMISSION_MODE: &str = "permissionMode";
+
 impl PermissionMode {
+    /// The mode in the options of a session.
+    pub fn of_options(options: &Map<String, Value>) -> Self {
+        let name = options.get(PERMISSION_MODE).and_then(Value::as_str);
+        name.and_then(|name| name.parse().ok()).unwrap_or_default()
+    }
+
+    /// The name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            PermissionMode::BypassPermissions => "bypassPermissions",
+            PermissionMode::PermissionsByAgent => "permissionsByAgent",
+            PermissionMode::Default => "default",
+        }
+    }
+
     /// The mode that each query sets in the agent, if it sets one. It is not the agent that bypasses permissions: rules of a
     /// policy hold.
     pub fn agent_mode(self) -> Option<&'static str> {

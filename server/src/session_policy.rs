@@ -178,7 +178,12 @@ impl SessionPolicy {
             }
             None => None,
         };
-        Ok(SessionPolicy { variables: env.set, held_key, allows_all_tools: permissions.is_some() })
+        Ok(SessionPolicy {
+            variables: env.set,
+            held_key,
+            allows_all_tools: permissions
+                .is_some_and(|rules| rules.allow.iter().any(|rule| rule == EVERY_TOOL)),
+        })
     }
 }
 

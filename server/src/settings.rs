@@ -295,7 +295,7 @@ impl Settings {
             internal_secret: variable("ASH_INTERNAL_SECRET"),
             allowed_hosts,
             allowed_origins: allowed_origins(variable("ALLOWED_ORIGINS"), file.allowed_origins)?,
-            body_limits: file.body_limit,
+            body_limits: file.body_limit.check()?,
             request_limits: file.rate_limit,
             sandbox_limits: SandboxLimits::read(
                 &file.sandbox,
@@ -478,7 +478,16 @@ fn sandbox_options(options: Vec<String>, memory: Option<String>) -> Result<Vec<S
         Some(option) => Err(Error::new(format!(
             "sandbox.options: the server sets {option} itself; use /etc/saggar/config.toml for a policy"
         ))),
-        None => Ok(memory_limit(memory)?.into_iter().chain(options).collect()),
+        None => {
+            let memory = memory_limit(memory)?;
+            let sets_memory = |option: &String| option == "--memory" || option.starts_with("--memory=");
+            if memory.is_some() && options.iter().any(sets_memory) {
+                return Err(Error::new(
+                    "ASH_SANDBOX_MEMORY_MB is set, and sandbox.options has --memory: remove one",
+                ));
+            }
+            Ok(memory.into_iter().chain(options).collect())
+        }
     }
 }
 

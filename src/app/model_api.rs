@@ -31,8 +31,7 @@ pub(crate) fn configure(key_fd: Option<RawFd>, policy: &EffectivePolicy) -> Resu
     if policy.network.value == NetworkMode::Policy
         && policy.hosts.rules().reachable_ports().contains(&PORT_INSIDE)
     {
-        let message =
-            format!("network.allow names port {}, where the model API is served inside", PORT_INSIDE);
+        let message = format!("network.allow names port {PORT_INSIDE}, where the model API is served inside");
         return Err(Error::new(Code::Invalid, message).hint("leave the port out of the rule"));
     }
     Ok(Some(ModelApiSpec {
@@ -103,7 +102,7 @@ pub(crate) fn check_key_hidden(spec: &SandboxSpec, planned: &[PlannedDirectory])
 /// The variables with which programs find the API: the socket for whom it says something, the port for all others.
 pub(crate) fn variables(spec: &SandboxSpec) -> Vec<(&'static str, String)> {
     let base = match spec.network.has_own_namespace() {
-        true => format!("http://127.0.0.1:{}", PORT_INSIDE),
+        true => format!("http://127.0.0.1:{PORT_INSIDE}"),
         false => "http://localhost".to_owned(),
     };
     vec![

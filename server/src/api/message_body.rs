@@ -2,6 +2,7 @@
 
 use super::error::ApiError;
 use super::objects::parse_object;
+use crate::permission_mode::{PERMISSION_MODE, PermissionMode};
 use crate::store::Session;
 use saggar_bridge::client::ClientCommand;
 use serde::{Deserialize, Serialize};
@@ -101,8 +102,14 @@ pub(super) fn check_body(body: &SendBody) -> Result<(), ApiError> {
 /// the parent of the spans of the agent.
 pub(super) fn build_query(session: &Session, body: SendBody, trace_context: Option<String>) -> ClientCommand {
     let mut query = ClientCommand::query(body.content, &session.id.to_string());
-    for (name, value) in parse_object(&session.config) {
+    let mut options = parse_object(&session.config);
+    let mode = PermissionMode::of_options(&options);
+    options.remove(PERMISSION_MODE);
+    for (name, value) in options {
         query = query.with(&name, value);
+    }
+    if let Some(mode) = mode.agent_mode() {
+        query = query.with(PERMISSION_MODE, mode);
     }
     let effort = body.effort.map(|effort| match effort {
         Effort::Low => "low",

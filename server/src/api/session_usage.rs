@@ -12,6 +12,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use std::sync::Arc;
+use tracing::warn;
 use utoipa::ToSchema;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -23,7 +24,7 @@ pub(super) struct SessionUsageResponse {
 struct SessionUsage {
     /// The sums of its usage events.
     stats: UsageStats,
-    /// Null if no sandbox is running.
+    /// Null if no sandbox is running, or if it does not answer.
     #[schema(required)]
     sandbox: Option<SandboxUse>,
 }
@@ -49,17 +50,21 @@ pub(super) async fn show(
     let name = id.to_string();
     let filter = UsageFilter { session: Some(&name), ..UsageFilter::default() };
     let stats = usage_stats(&app, &caller, &filter).await?;
-    let failed = |error: &dyn std::fmt::Display| {
-        ApiError::internal(format!("Cannot read the usage of the sandbox: {error}"))
-    };
-    let running = app.running.get_or_attach(&session).await.map_err(|error| failed(&error))?;
-    let sandbox = match running {
-        Some(running) => match read_sandbox_use(&running.control).await {
+    let sandbox = match app.running.get_or_attach(&session).await {
+        Ok(Some(running)) => match read_sandbox_use(&running.control).await {
             Ok(sandbox) => Some(sandbox),
             Err(_) if running.has_exited().await => None,
-            Err(error) => return Err(failed(&error)),
+            // The sums are of use all the same.
+            Err(error) => {
+                warn!("session {id}: cannot read what its sandbox uses: {error}");
+                None
+            }
         },
-        None => None,
+        Ok(None) => None,
+        Err(error) => {
+            warn!("session {id}: cannot find its sandbox: {error}");
+            None
+        }
     };
     Ok(Json(SessionUsageResponse { usage: SessionUsage { stats, sandbox } }))
 }

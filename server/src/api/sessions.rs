@@ -14,7 +14,7 @@ use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
 use super::warm_pool::WarmSandbox;
 use crate::capacity::SandboxSlot;
-use crate::permission_mode::PermissionMode;
+use crate::permission_mode::{PERMISSION_MODE, PermissionMode};
 use crate::running::{RunningSession, SessionUse};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_policy::SessionPolicy;
@@ -77,7 +77,7 @@ impl CreateBody {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct QueryOptions {
-    /// Of a session that has none, that of the settings.
+    /// Default: the mode in the settings of the server.
     permission_mode: Option<PermissionMode>,
     allowed_tools: Option<Value>,
     disallowed_tools: Option<Value>,
@@ -87,9 +87,10 @@ struct QueryOptions {
 }
 
 impl QueryOptions {
-    fn to_config(&self) -> Map<String, Value> {
+    /// `mode` is the permission mode of a session without one.
+    fn to_config(&self, mode: PermissionMode) -> Map<String, Value> {
         let options = [
-            ("permissionMode", self.permission_mode.and_then(PermissionMode::agent_mode).map(Value::from)),
+            (PERMISSION_MODE, Some(self.permission_mode.unwrap_or(mode).name().into())),
             ("allowedTools", self.allowed_tools.clone()),
             ("disallowedTools", self.disallowed_tools.clone()),
             ("betas", self.betas.clone()),
@@ -182,7 +183,7 @@ async fn attach_warm_sandbox(
     warm: WarmSandbox,
 ) -> Result<Session, ApiError> {
     let _session_lock = app.running.lock_session(warm.id).await;
-    let options = NewOptions::new(agent, body);
+    let options = NewOptions::new(agent, body, app.permission_mode);
     let (new, created) = (options.session(agent, warm.id), options.creation_event(agent));
     let session = match app.store.insert_warm_session_as(&new, &warm.record.sandbox, &created).await {
         Ok(session) => session,
@@ -237,7 +238,7 @@ pub(super) async fn start_session(
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
     let _session_lock = app.running.lock_session(id).await;
-    let options = NewOptions::new(agent, &body);
+    let options = NewOptions::new(agent, &body, app.permission_mode);
     let session = app.store.insert_session(&options.session(agent, id)).await?;
     let request =
         SessionRequest { agent: agent.path.clone().into(), policy, prompt, mcp_servers: body.mcp_servers };
@@ -261,11 +262,11 @@ struct NewOptions {
 }
 
 impl NewOptions {
-    fn new(agent: &Agent, body: &CreateBody) -> Self {
+    fn new(agent: &Agent, body: &CreateBody, mode: PermissionMode) -> Self {
         let of_agent = || Some(parse_object(&agent.config).get("model")?.as_str()?.to_owned());
         NewOptions {
             model: body.model.clone().or_else(of_agent),
-            config: Value::Object(body.query_options.to_config()).to_string(),
+            config: Value::Object(body.query_options.to_config(mode)).to_string(),
         }
     }
 

@@ -6,13 +6,14 @@ use super::error::ApiError;
 use super::eviction::acquire_slot;
 use super::extract::{SessionId, SessionPath};
 use super::lifecycle;
-use super::objects::{Confirmation, SessionResponse};
+use super::objects::{Confirmation, SessionResponse, parse_object};
 use super::session_files;
 use super::sessions::{
     agent_to_start, find_session, find_session_here, record_lifecycle_event, session_response, start_sandbox,
 };
 use crate::capacity::SandboxSlot;
 use crate::clock;
+use crate::permission_mode::PermissionMode;
 use crate::saggar::{CommandError, Snapshot};
 use crate::session_policy::SessionPolicy;
 use crate::store::{Agent, NewSession, Session};
@@ -238,7 +239,11 @@ async fn start_fork(
     let started = async {
         // Before it accepts messages of its own.
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
-        let of_agent = SessionPolicy::of_variables(serde_json::from_str(&agent.env).unwrap_or_default());
+        let variables = serde_json::from_str(&agent.env).unwrap_or_default();
+        let of_agent = SessionPolicy {
+            allows_all_tools: PermissionMode::of_options(&parse_object(&parent.config)).allows_all_tools(),
+            ..SessionPolicy::of_variables(variables)
+        };
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), of_agent).await?;
         start_sandbox(app, &session, &files, Some(&snapshot.file), slot, "fork").await?;
         lifecycle::freeze(app, &session).await

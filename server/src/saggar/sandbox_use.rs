@@ -52,7 +52,7 @@ struct LimitedUse {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExceededLimits {
-    /// Processes that were killed for want of memory.
+    /// Processes that were killed because memory ran out.
     #[schema(required)]
     oom_kills: Option<u64>,
     #[schema(required)]

@@ -139,12 +139,55 @@ async fn insert_rows(
             // Writing to a string cannot fail.
             let _ = write!(statement, "{separator}($1, $2, $3, ${id}, ${first}, ${second}, ${number})");
         }
+        let query = sqlx::query(AssertSqlSafe(statement));
+        // Statements for other numbers of rows are not kept: they would displace those that are always the same.
         let mut query =
-            sqlx::query(AssertSqlSafe(statement)).bind(tenant).bind(session.to_string()).bind(clock::now());
+            query.persistent(rows.len() == 1).bind(tenant).bind(session.to_string()).bind(clock::now());
         for (first, second, number) in rows {
             query = query.bind(new_id()).bind(first).bind(second).bind(number);
         }
         query.execute(&mut *connection).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::stores;
+    use super::super::{NewSession, Page, UsageFilter};
+    use super::*;
+
+    #[tokio::test]
+    async fn rows_of_a_large_batch_keep_their_order_and_numbers() {
+        for store in stores().await {
+            let id = Uuid::new_v4();
+            let new = NewSession { id, tenant: "t", agent: "a", model: None, config: "{}", parent: None };
+            store.insert_session(&new).await.unwrap();
+            store.insert_user_message("t", id, "user").await.unwrap();
+            let rows: Vec<RecordedRow> = (0..MAX_ROWS + 1)
+                .flat_map(|index| {
+                    let event = NewEvent { kind: "text", data: format!("{{\"n\":{index}}}") };
+                    [RecordedRow::Message(index.to_string()), RecordedRow::Event(event)]
+                })
+                .chain(
+                    [100, 150].map(|value| RecordedRow::Usage(NewUsage { kind: UsageKind::CostUsd, value })),
+                )
+                .collect();
+            assert!(store.record("t", id, (0, 9), &rows).await.unwrap());
+            let all = Page { limit: 10_000, after: 0 };
+            let messages = store.messages("t", id, all).await.unwrap();
+            let numbered = |index: usize| i64::try_from(index).unwrap() + 1;
+            assert_eq!(messages.len(), MAX_ROWS + 2, "{}", store.scheme);
+            for (index, message) in messages.iter().enumerate() {
+                let content = if index == 0 { "user".to_owned() } else { (index - 1).to_string() };
+                assert_eq!((message.sequence, &message.content), (numbered(index), &content));
+            }
+            for (index, event) in store.events("t", id, all, None).await.unwrap().iter().enumerate() {
+                let data = format!("{{\"n\":{index}}}");
+                assert_eq!((event.sequence, event.data.as_deref()), (numbered(index), Some(data.as_str())));
+            }
+            let totals = store.usage_totals("t", &UsageFilter::default()).await.unwrap();
+            assert_eq!(totals, [("cost_usd".to_owned(), 150)]);
+        }
+    }
 }

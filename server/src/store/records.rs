@@ -85,7 +85,7 @@ pub struct Page {
 }
 
 impl Store {
-    /// Inserts a message of a client, and returns its id.
+    /// Inserts a message of a client, and returns its id. The first event of its turn updates the session.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.

@@ -221,3 +221,19 @@ fn agent_hears_the_content_of_a_message_as_it_was_sent() {
         assert_eq!(heard_query(&client, &session, &content, &Map::new()), query(&content, &[]));
     }
 }
+
+#[test]
+fn agent_hears_the_permission_mode_of_the_settings_unless_its_session_has_one() {
+    let server = Server::start_with(&[], &[("ASH_PERMISSION_MODE", "default")]);
+    let (client, folder) = (server.client(), tempfile::tempdir().unwrap());
+    deploy(&client, folder.path());
+    let mode = |name: &str| json!({ "permissionMode": name }).as_object().unwrap().clone();
+    let session = create_session(&client, &Map::new());
+    check_queries(&client, &session, &mode("default"));
+    for name in ["permissionsByAgent", "bypassPermissions"] {
+        let session = create_session(&client, &mode(name));
+        check_queries(&client, &session, &Map::new());
+        let shown = client.get(&format!("/api/sessions/{session}")).expect(200);
+        assert_eq!(shown["session"]["config"]["permissionMode"], name);
+    }
+}

@@ -11,8 +11,10 @@ fn create(client: &Client, body: &Value) -> String {
 
 /// Whether a client is asked about a call of a tool. If it is, it denies the call.
 fn asks(client: &Client, session: &str) -> bool {
-    let mut asked = false;
+    let (mut asked, mut last) = (false, None);
     for frame in client.send(session, &json!({ "content": "ask: echo ran >> ran" })) {
+        assert_ne!(frame.event, "error", "{frame:?}");
+        last = Some(frame.event.clone());
         if frame.event == "permission_request" {
             asked = true;
             let path =
@@ -20,12 +22,13 @@ fn asks(client: &Client, session: &str) -> bool {
             client.post(&path, &json!({ "behavior": "deny" })).expect(200);
         }
     }
+    assert_eq!(last.as_deref(), Some("done"));
     asked
 }
 
 /// The number of calls that ran.
 fn calls(client: &Client, session: &str) -> usize {
-    let body = json!({ "command": "cat ran" });
+    let body = json!({ "command": "touch ran; cat ran" });
     let output = client.post(&format!("/api/sessions/{session}/exec"), &body).expect(200);
     output["stdout"].as_str().unwrap().lines().count()
 }
@@ -42,6 +45,13 @@ fn bypassing_session_asks_nobody_in_all_of_its_sandboxes_and_its_forks() {
     client.post(&format!("{path}/resume"), &json!({})).expect(200);
     assert!(!asks(&client, &session));
     assert_eq!(calls(&client, &session), 2);
+    let fork = client.post(&format!("{path}/fork"), &json!({})).expect(201);
+    let fork = fork["session"]["id"].as_str().unwrap();
+    client.post(&format!("/api/sessions/{fork}/resume"), &json!({})).expect(200);
+    assert!(!asks(&client, fork));
+    assert_eq!(calls(&client, fork), 3);
+    // The files of the session are removed, and its mode is not.
+    client.delete(&path).expect(200);
     let fork = client.post(&format!("{path}/fork"), &json!({})).expect(201);
     let fork = fork["session"]["id"].as_str().unwrap();
     client.post(&format!("/api/sessions/{fork}/resume"), &json!({})).expect(200);
@@ -77,6 +87,7 @@ fn mode_of_the_settings_holds_for_sessions_without_one_and_for_warm_sandboxes() 
     client.post("/api/agents", &deploy_body("hello")).expect(201);
     let session = create(&client, &json!({ "agent": "hello" }));
     assert!(!asks(&client, &session));
+    assert_eq!(calls(&client, &session), 1);
 
     client.patch("/api/agents/hello/config", &json!({ "preWarmCount": 1 })).expect(200);
     let pool = || client.get("/health").expect(200)["pool"].take();
@@ -88,4 +99,5 @@ fn mode_of_the_settings_holds_for_sessions_without_one_and_for_warm_sandboxes() 
     let warm = create(&client, &json!({ "agent": "hello", "permissionMode": BYPASS }));
     assert_eq!(pool()["preWarmHits"], 1);
     assert!(!asks(&client, &warm));
+    assert_eq!(calls(&client, &warm), 1);
 }

@@ -306,7 +306,7 @@ class ExceededLimits(TypedDict):
     memory: int | None
     oomKills: int | None
     """
-    Processes that were killed for want of memory.
+    Processes that were killed because memory ran out.
     """
     pids: int | None
 

@@ -1325,7 +1325,7 @@ export interface components {
             memory: number | null;
             /**
              * Format: int64
-             * @description Processes that were killed for want of memory.
+             * @description Processes that were killed because memory ran out.
              */
             oomKills: number | null;
             /** Format: int64 */
