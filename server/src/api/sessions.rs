@@ -89,8 +89,10 @@ struct QueryOptions {
 impl QueryOptions {
     /// `mode` is the permission mode of a session without one.
     fn to_config(&self, mode: PermissionMode) -> Map<String, Value> {
+        let mode =
+            Some(self.permission_mode.unwrap_or(mode)).filter(|mode| *mode != PermissionMode::default());
         let options = [
-            (PERMISSION_MODE, Some(self.permission_mode.unwrap_or(mode).name().into())),
+            (PERMISSION_MODE, mode.map(|mode| mode.name().into())),
             ("allowedTools", self.allowed_tools.clone()),
             ("disallowedTools", self.disallowed_tools.clone()),
             ("betas", self.betas.clone()),

@@ -2,7 +2,7 @@
 
 use super::control::{CONTROL_TIMEOUT, call_control};
 use super::network::{HostTraffic, parse};
-use saggar_sys::error::Result;
+use saggar_sys::error::{Code, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -102,7 +102,11 @@ impl SandboxUse {
 /// # Errors
 /// As [`call_control`].
 pub async fn read_sandbox_use(control: &Path) -> Result<SandboxUse> {
-    SandboxUse::parse(call_control(control, "stats", &json!({}), CONTROL_TIMEOUT).await?)
+    match call_control(control, "stats", &json!({}), CONTROL_TIMEOUT).await {
+        // Without a cgroup nothing is counted.
+        Err(error) if error.code() == Code::Unsupported => SandboxUse::parse(json!({})),
+        stats => SandboxUse::parse(stats?),
+    }
 }
 
 #[cfg(test)]
