@@ -1,6 +1,6 @@
 //! Pause, resume, stop, end and interrupt.
 
-use crate::support::{Client, Server, has_exited, report_skip, send_signal, wait_until};
+use crate::support::{Client, Server, has_exited, send_signal, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -164,7 +164,10 @@ fn session_that_the_operator_froze_is_resumed() {
     let server = Server::start();
     let session = Session::start(&server);
     if !server.try_saggar(&["pause", &session.id]) {
-        return report_skip("without a cgroup no session can be frozen");
+        // An ordinary user may have no cgroup: nothing can be frozen, and the session goes on.
+        assert!(!rustix::process::geteuid().is_root(), "root can freeze a session");
+        assert_eq!(session.client.run_turn(&session.id, "hi").last().unwrap().event, "done");
+        return;
     }
     let frames = session.client.run_turn(&session.id, "hi");
     assert_eq!(frames.last().unwrap().event, "error");
