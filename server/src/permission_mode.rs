@@ -19,6 +19,9 @@ pub enum PermissionMode {
     Default,
 }
 
+const MODES: [PermissionMode; 3] =
+    [PermissionMode::BypassPermissions, PermissionMode::PermissionsByAgent, PermissionMode::Default];
+
 /// The key of the mode in the options of a session.
 pub const PERMISSION_MODE: &str = "permissionMode";
 
@@ -43,7 +46,7 @@ impl PermissionMode {
     pub fn agent_mode(self) -> Option<&'static str> {
         match self {
             PermissionMode::BypassPermissions | PermissionMode::PermissionsByAgent => None,
-            PermissionMode::Default => Some("default"),
+            PermissionMode::Default => Some(self.name()),
         }
     }
 
@@ -58,13 +61,10 @@ impl FromStr for PermissionMode {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "bypassPermissions" => Ok(PermissionMode::BypassPermissions),
-            "permissionsByAgent" => Ok(PermissionMode::PermissionsByAgent),
-            "default" => Ok(PermissionMode::Default),
-            other => Err(Error::new(format!(
-                "invalid ASH_PERMISSION_MODE={other}: use bypassPermissions, permissionsByAgent or default"
-            ))),
-        }
+        MODES.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+            Error::new(format!(
+                "invalid ASH_PERMISSION_MODE={text}: use bypassPermissions, permissionsByAgent or default"
+            ))
+        })
     }
 }

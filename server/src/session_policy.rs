@@ -5,6 +5,7 @@
 //! in saggar's own environment would configure saggar itself.
 
 use crate::error::{Context, Result};
+use crate::permission_mode::PermissionMode;
 use saggar_policy::KeyHeader;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -96,6 +97,12 @@ impl SessionPolicy {
     /// A policy with these variables.
     pub fn of_variables(variables: BTreeMap<String, String>) -> Self {
         SessionPolicy { variables, ..SessionPolicy::default() }
+    }
+
+    /// The same policy for a session with this mode.
+    #[must_use]
+    pub fn with_permission_mode(self, mode: PermissionMode) -> Self {
+        SessionPolicy { allows_all_tools: mode.allows_all_tools(), ..self }
     }
 
     /// Writes the policy to the directory of a session that has none, and returns the path for `saggar session create`;

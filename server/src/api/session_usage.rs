@@ -7,7 +7,7 @@ use super::extract::SessionId;
 use super::sessions::find_session;
 use super::usage::{UsageStats, usage_stats};
 use crate::saggar::{SandboxUse, read_sandbox_use};
-use crate::store::UsageFilter;
+use crate::store::{Status, UsageFilter};
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -50,7 +50,12 @@ pub(super) async fn show(
     let name = id.to_string();
     let filter = UsageFilter { session: Some(&name), ..UsageFilter::default() };
     let stats = usage_stats(&app, &caller, &filter).await?;
-    let sandbox = match app.running.get_or_attach(&session).await {
+    let running = match session.status {
+        Status::Active => app.running.get_or_attach(&session).await,
+        // No process looks for the sandbox: a list of sessions reads the usage of each.
+        _ => Ok(app.running.get(id)),
+    };
+    let sandbox = match running {
         Ok(Some(running)) => match read_sandbox_use(&running.control).await {
             Ok(sandbox) => Some(sandbox),
             Err(_) if running.has_exited().await => None,

@@ -60,16 +60,19 @@ impl CreateBody {
         CreateBody { agent: agent.to_owned(), ..CreateBody::default() }
     }
 
-    /// Whether nothing in the sandbox differs from that of another session of the agent. `mode` is that of a session without
-    /// one.
-    fn uses_agent_as_deployed(&self, mode: PermissionMode) -> bool {
+    fn permission_mode(&self, default: PermissionMode) -> PermissionMode {
+        self.query_options.permission_mode.unwrap_or(default)
+    }
+
+    /// Whether nothing in the sandbox differs from that of another session of the agent. `default` is the permission mode of a
+    /// session without one.
+    fn uses_agent_as_deployed(&self, default: PermissionMode) -> bool {
         self.extra_env.as_ref().is_none_or(Variables::is_empty)
             && self.credential_id.is_none()
             && self.mcp_servers.is_none()
             && self.system_prompt.is_none()
             && self.from_snapshot.is_none()
-            && self.query_options.permission_mode.unwrap_or(mode).allows_all_tools()
-                == mode.allows_all_tools()
+            && self.permission_mode(default).allows_all_tools() == default.allows_all_tools()
     }
 }
 
@@ -87,10 +90,9 @@ struct QueryOptions {
 }
 
 impl QueryOptions {
-    /// `mode` is the permission mode of a session without one.
+    /// `mode` is the permission mode of the session.
     fn to_config(&self, mode: PermissionMode) -> Map<String, Value> {
-        let mode =
-            Some(self.permission_mode.unwrap_or(mode)).filter(|mode| *mode != PermissionMode::default());
+        let mode = Some(mode).filter(|mode| *mode != PermissionMode::default());
         let options = [
             (PERMISSION_MODE, mode.map(|mode| mode.name().into())),
             ("allowedTools", self.allowed_tools.clone()),
@@ -185,7 +187,7 @@ async fn attach_warm_sandbox(
     warm: WarmSandbox,
 ) -> Result<Session, ApiError> {
     let _session_lock = app.running.lock_session(warm.id).await;
-    let options = NewOptions::new(agent, body, app.permission_mode);
+    let options = NewOptions::new(agent, body, body.permission_mode(app.permission_mode));
     let (new, created) = (options.session(agent, warm.id), options.creation_event(agent));
     let session = match app.store.insert_warm_session_as(&new, &warm.record.sandbox, &created).await {
         Ok(session) => session,
@@ -218,15 +220,15 @@ pub(super) async fn start_session(
     let agent = &used.agent;
     let mut of_agent: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
     let own = body.extra_env.clone().unwrap_or_default();
-    let mut policy = match &body.credential_id {
+    let mode = body.permission_mode(app.permission_mode);
+    let policy = match &body.credential_id {
         Some(id) => policy_with_credential(app, caller, id, of_agent, own).await?,
         None => {
             of_agent.extend(own);
             SessionPolicy::of_variables(of_agent)
         }
     };
-    let mode = body.query_options.permission_mode.unwrap_or(app.permission_mode);
-    policy.allows_all_tools = mode.allows_all_tools();
+    let policy = policy.with_permission_mode(mode);
     if body.from_snapshot.is_some() && (body.system_prompt.is_some() || body.mcp_servers.is_some()) {
         let text = "body/fromSnapshot cannot be combined with systemPrompt or mcpServers: the snapshot has these files";
         return Err(ApiError::Body(text.into()));
@@ -240,7 +242,7 @@ pub(super) async fn start_session(
         None => app.store.active_prompt(&caller.tenant, &agent.name).await?,
     };
     let _session_lock = app.running.lock_session(id).await;
-    let options = NewOptions::new(agent, &body, app.permission_mode);
+    let options = NewOptions::new(agent, &body, mode);
     let session = app.store.insert_session(&options.session(agent, id)).await?;
     let request =
         SessionRequest { agent: agent.path.clone().into(), policy, prompt, mcp_servers: body.mcp_servers };

@@ -240,10 +240,8 @@ async fn start_fork(
         // Before it accepts messages of its own.
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
         let variables = serde_json::from_str(&agent.env).unwrap_or_default();
-        let of_agent = SessionPolicy {
-            allows_all_tools: PermissionMode::of_options(&parse_object(&parent.config)).allows_all_tools(),
-            ..SessionPolicy::of_variables(variables)
-        };
+        let mode = PermissionMode::of_options(&parse_object(&parent.config));
+        let of_agent = SessionPolicy::of_variables(variables).with_permission_mode(mode);
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), of_agent).await?;
         start_sandbox(app, &session, &files, Some(&snapshot.file), slot, "fork").await?;
         lifecycle::freeze(app, &session).await

@@ -224,10 +224,7 @@ async fn start(app: &App, agent: &Agent, slot: SandboxSlot) -> Result<WarmSandbo
         let variables = serde_json::from_str(&agent.env).unwrap_or_default();
         let request = SessionRequest {
             agent: agent.path.clone().into(),
-            policy: SessionPolicy {
-                allows_all_tools: app.permission_mode.allows_all_tools(),
-                ..SessionPolicy::of_variables(variables)
-            },
+            policy: SessionPolicy::of_variables(variables).with_permission_mode(app.permission_mode),
             prompt: app.store.active_prompt(&agent.tenant_id, &agent.name).await?,
             mcp_servers: None,
         };

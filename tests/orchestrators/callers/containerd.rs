@@ -27,10 +27,8 @@ pub(crate) fn socket(ground: &Ground) -> String {
 
 /// Starts a daemon in `ground`.
 pub(crate) fn daemon(ground: &Ground) -> Daemon {
-    daemon_with(
-        ground,
-        toml::toml! { disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"] },
-    )
+    let disabled = vec![CRI_PLUGIN, "io.containerd.internal.v1.opt"];
+    daemon_with(ground, toml::Table::from_iter([("disabled_plugins".to_owned(), disabled.into())]))
 }
 
 /// Starts a daemon with these settings, besides those of its places.
