@@ -7,7 +7,10 @@ import threading
 from dataclasses import dataclass
 from typing import Self
 
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+# A connection carries one response. Without this header, a client can send its next request on it before it learns that
+# the server has closed it.
+CLOSE = "connection: close"
+HEAD = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n{CLOSE}\r\n\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
@@ -24,7 +27,7 @@ def stream(*events: bytes, complete: bool = False) -> bytes:
 
 
 def response(status: int, body: bytes = b"{}", *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} S", "content-type: application/json", f"content-length: {len(body)}", *headers]
+    lines = [f"HTTP/1.1 {status} S", "content-type: application/json", f"content-length: {len(body)}", CLOSE, *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
