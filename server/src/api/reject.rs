@@ -51,3 +51,70 @@ pub(super) async fn read_small_body(request: Request, next: Next) -> Result<Resp
     let bytes = read.map_err(|error| ApiError::Body(format!("body: {error}")))?;
     Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::extract::JsonBody;
+    use super::*;
+    use axum::Router;
+    use axum::http::header::CONTENT_LENGTH;
+    use axum::middleware::from_fn;
+    use futures_util::stream;
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use std::convert::Infallible;
+
+    /// The response to a request of which the body never arrives, by a clock that runs when nothing else does.
+    async fn response_without_body(declared_size: Option<u64>) -> Response {
+        let read_body = async |_: JsonBody<serde_json::Value>| "received";
+        let routes = Router::new().fallback(read_body).layer(from_fn(read_small_body));
+        let body = match declared_size {
+            Some(size) => Body::new(NeverArrives { size }),
+            None => Body::from_stream(stream::pending::<Result<Vec<u8>, Infallible>>()),
+        };
+        let mut request = Request::post("/").body(body).unwrap();
+        if let Some(size) = declared_size {
+            request.headers_mut().insert(CONTENT_LENGTH, size.into());
+        }
+        TowerToHyperService::new(routes).call(request).await.unwrap()
+    }
+
+    /// A body of a known size that never arrives.
+    struct NeverArrives {
+        size: u64,
+    }
+
+    impl HttpBody for NeverArrives {
+        type Data = axum::body::Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, Infallible>>> {
+            std::task::Poll::Pending
+        }
+
+        fn size_hint(&self) -> hyper::body::SizeHint {
+            hyper::body::SizeHint::with_exact(self.size)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_does_not_arrive_is_refused() {
+        for declared_size in [Some(1), Some(DRAIN_LIMIT as u64), Some(1 << 20), None] {
+            let response = response_without_body(declared_size).await;
+            assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT, "{declared_size:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejected_request_does_not_wait_for_its_body() {
+        let request = Request::new(Body::from_stream(stream::pending::<Result<Vec<u8>, Infallible>>()));
+        let response = reject(request, ApiError::not_found("none")).await;
+        assert_eq!(
+            (response.status(), &response.headers()[CONNECTION]),
+            (StatusCode::NOT_FOUND, &HeaderValue::from_static("close"))
+        );
+    }
+}

@@ -19,6 +19,7 @@ use crate::running::{RunningSession, SessionUse};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_policy::SessionPolicy;
 use crate::store::{Agent, NewEvent, NewSession, Session, SessionFilter, Status};
+use crate::stream::configured_servers;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -244,6 +245,7 @@ pub(super) async fn start_session(
     let _session_lock = app.running.lock_session(id).await;
     let options = NewOptions::new(agent, &body, mode);
     let session = app.store.insert_session(&options.session(agent, id)).await?;
+    let mcp_status = body.mcp_servers.as_ref().and_then(configured_servers);
     let request =
         SessionRequest { agent: agent.path.clone().into(), policy, prompt, mcp_servers: body.mcp_servers };
     let started = async {
@@ -255,7 +257,9 @@ pub(super) async fn start_session(
         lifecycle::discard_session(app, &session).await?;
         return Err(error);
     }
-    app.store.insert_event(&session.tenant_id, id, &options.creation_event(agent)).await?;
+    for event in [Some(options.creation_event(agent)), mcp_status].iter().flatten() {
+        app.store.insert_event(&session.tenant_id, id, event).await?;
+    }
     find_session(app, caller, id).await
 }
 

@@ -164,7 +164,8 @@ impl Store {
         Ok(query.bind(page.after).bind(page.limit).fetch_all(&self.pool).await?)
     }
 
-    /// Lists events by sequence number, optionally of one type only.
+    /// Lists events by sequence number, of one type or of all. Those of the type `mcp_status` are listed only when
+    /// asked for: the published Python client of Ash fails on a type that it does not know.
     ///
     /// # Errors
     /// Fails if the database cannot be read or written.
@@ -176,7 +177,7 @@ impl Store {
         kind: Option<&str>,
     ) -> Result<Vec<EventRow>> {
         let statement = "SELECT * FROM session_events WHERE tenant_id = $1 AND session_id = $2 AND sequence > $3 \
-             AND ($5 = '' OR type = $5) ORDER BY sequence LIMIT $4";
+             AND (type = $5 OR $5 = '' AND type <> 'mcp_status') ORDER BY sequence LIMIT $4";
         let query = sqlx::query_as(statement).bind(tenant).bind(session.to_string()).bind(page.after);
         Ok(query.bind(page.limit).bind(kind.unwrap_or_default()).fetch_all(&self.pool).await?)
     }

@@ -2,6 +2,7 @@
 
 use super::TurnSummary;
 use super::derive::blocks;
+use super::mcp_status::failed_servers;
 use crate::store::{NewEvent, RecordedRow};
 use serde_json::{Value, json};
 
@@ -15,6 +16,9 @@ pub fn database_rows(message: &Value, raw: &str) -> Vec<RecordedRow> {
             rows.extend(blocks(message).iter().filter_map(block));
         }
         Some("user") => rows.extend(tool_results(message)),
+        Some("system") if message["subtype"] == "init" => {
+            rows.extend(failed_servers(message).into_iter().map(RecordedRow::Event));
+        }
         Some("result") => {
             rows.push(RecordedRow::Message(raw.to_owned()));
             rows.push(event("turn_complete", &json!(TurnSummary::of_message(message))));
@@ -81,6 +85,14 @@ mod tests {
                 r#"tool_start {"input":{},"toolId":"1","toolName":"Bash"}"#,
             ]
         );
+    }
+
+    #[test]
+    fn mcp_servers_without_a_connection_are_stored() {
+        let servers = json!([{ "name": "a", "status": "failed" }]);
+        let message = |subtype| json!({ "type": "system", "subtype": subtype, "mcp_servers": servers });
+        assert_eq!(stored(&message("init")), [r#"mcp_status {"action":"error","error":"a: failed"}"#]);
+        assert!(stored(&message("status")).is_empty());
     }
 
     #[test]

@@ -115,7 +115,14 @@ fn session_prompt_and_mcp_servers_override_those_of_agent() {
     assert_eq!(exec(&server, &session, "cat CLAUDE.md"), "of the session");
     let servers: Value = serde_json::from_str(&exec(&server, &session, "cat .mcp.json")).unwrap();
     assert_eq!(servers, json!({ "mcpServers": { "a": { "url": "1" }, "b": { "url": "2" } } }));
+    let status = |session: &str| {
+        let events = client.get(&format!("/api/sessions/{session}/events?type=mcp_status")).expect(200);
+        let data = |event: &Value| event["data"].as_str().unwrap().to_owned();
+        events["events"].as_array().unwrap().iter().map(data).collect::<Vec<_>>()
+    };
+    assert_eq!(status(&session), [r#"{"action":"configured","servers":[{"name":"b","transport":"sse"}]}"#]);
     let plain = create(&server, &json!({ "agent": "own" }));
+    assert!(status(&plain).is_empty());
     assert_eq!(exec(&server, &plain, "cat CLAUDE.md"), "of the agent");
     assert_eq!(fs::read_to_string(folder.path().join("CLAUDE.md")).unwrap(), "of the agent");
 }
