@@ -1,5 +1,6 @@
-//! Encryption of credentials in the database: AES-256-GCM with a key of its own for each row, which PBKDF2 derives from
-//! the key of the server and a random salt.
+//! Encryption in the database: AES-256-GCM with keys that PBKDF2 derives from the key of the server. Each credential has
+//! a key of its own, from a random salt, as in Ash; the variables of agents share one, so that a start does not wait for
+//! its derivation.
 
 use crate::error::{Context, Error, Result};
 use crate::settings::{Settings, read_key_file};
@@ -14,12 +15,14 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 
 /// The number of rounds of PBKDF2. It slows down guesses of a key that a person has chosen.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("not zero");
 const SALT_LEN: usize = 16;
+/// Makes the key for variables differ from those of credentials.
+const VARIABLES_SALT: &[u8] = b"saggar-server: variables of agents";
 const KEY_LEN: usize = 32;
 
 /// An encrypted text. All fields are base64.
@@ -39,6 +42,8 @@ pub struct SealedText {
 #[derive(Clone)]
 pub struct CredentialCipher {
     secret: Arc<[u8]>,
+    /// Derived at the first use.
+    variables_key: Arc<OnceLock<LessSafeKey>>,
 }
 
 impl fmt::Debug for CredentialCipher {
@@ -58,7 +63,11 @@ impl CredentialCipher {
             Some(key) => key.clone(),
             None => read_or_create_key(&data_dir.join("credential-key"))?,
         };
-        Ok(CredentialCipher { secret: secret.into_bytes().into() })
+        Ok(CredentialCipher::with_secret(&secret))
+    }
+
+    pub(crate) fn with_secret(secret: &str) -> Self {
+        CredentialCipher { secret: secret.as_bytes().into(), variables_key: Arc::default() }
     }
 
     /// Encrypts a text. `owner` identifies its row: the text cannot be decrypted as that of another row. It takes some
@@ -105,6 +114,47 @@ impl CredentialCipher {
         String::from_utf8(text.to_vec()).map_err(|_| failed())
     }
 
+    /// Encrypts variables of this owner as base64 of the nonce, the ciphertext and the tag.
+    ///
+    /// # Errors
+    /// Fails if the kernel returns no random bytes.
+    pub fn seal_variables(&self, owner: &str, text: &str) -> Result<String> {
+        let mut nonce = [0; NONCE_LEN];
+        let mut content = text.as_bytes().to_vec();
+        let key = self.variables_key()?;
+        let random = SystemRandom::new().fill(&mut nonce);
+        random
+            .and_then(|()| {
+                let (nonce, owner) = (Nonce::assume_unique_for_key(nonce), Aad::from(owner.as_bytes()));
+                key.seal_in_place_append_tag(nonce, owner, &mut content)
+            })
+            .context(|| "cannot encrypt variables")?;
+        Ok(STANDARD.encode([&nonce[..], &content].concat()))
+    }
+
+    /// Decrypts variables of this owner.
+    ///
+    /// # Errors
+    /// Fails if the key is another one than when they were encrypted, or if they were changed.
+    pub fn open_variables(&self, owner: &str, sealed: &str) -> Result<String> {
+        let failed = || Error::new("cannot decrypt variables: the key of the server has changed");
+        let mut bytes = STANDARD.decode(sealed).map_err(|_| failed())?;
+        let (nonce, content) = bytes.split_at_mut_checked(NONCE_LEN).ok_or_else(failed)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| failed())?;
+        let text = self.variables_key()?.open_in_place(nonce, Aad::from(owner.as_bytes()), content);
+        String::from_utf8(text.map_err(|_| failed())?.to_vec()).map_err(|_| failed())
+    }
+
+    fn variables_key(&self) -> Result<&LessSafeKey> {
+        match self.variables_key.get() {
+            Some(key) => Ok(key),
+            None => {
+                let key = self.derive_key(VARIABLES_SALT)?;
+                Ok(self.variables_key.get_or_init(|| key))
+            }
+        }
+    }
+
     fn derive_key(&self, salt: &[u8]) -> Result<LessSafeKey> {
         let mut key = [0; KEY_LEN];
         pbkdf2::derive(PBKDF2_HMAC_SHA256, ROUNDS, salt, &self.secret, &mut key);
@@ -146,13 +196,24 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn cipher(secret: &str) -> CredentialCipher {
-        CredentialCipher { secret: secret.as_bytes().into() }
+    #[test]
+    fn only_same_key_and_owner_decrypt_variables() {
+        let [cipher, other] = ["secret", "other"].map(CredentialCipher::with_secret);
+        let sealed = cipher.seal_variables("t/a", "text").unwrap();
+        assert_eq!(cipher.open_variables("t/a", &sealed).unwrap(), "text");
+        assert_ne!(sealed, cipher.seal_variables("t/a", "text").unwrap());
+        let short = STANDARD.encode([0; NONCE_LEN - 1]);
+        for (cipher, owner, sealed) in
+            [(&cipher, "t/b", &sealed), (&other, "t/a", &sealed), (&cipher, "t/a", &short)]
+        {
+            let error = cipher.open_variables(owner, sealed).unwrap_err().to_string();
+            assert!(error.contains("cannot decrypt"), "{error}");
+        }
     }
 
     #[test]
     fn only_same_key_and_owner_decrypt() {
-        let (cipher, other) = (cipher("secret"), cipher("other"));
+        let [cipher, other] = ["secret", "other"].map(CredentialCipher::with_secret);
         for text in ["sk-ant-1", "", "ü\n"] {
             let sealed = cipher.seal("t/1", text).unwrap();
             assert_eq!(cipher.open("t/1", &sealed).unwrap(), text);

@@ -121,6 +121,7 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     let address = listener.local_addr().context(|| "cannot read the listening address")?;
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
     let cipher = CredentialCipher::load(&settings, &data_dir)?;
+    api::seal_stored_variables(&store, &cipher).await?;
     let capacity = Capacity::new(settings.sandbox_limits.max);
     let changes = ChangeQueue::new(settings.snapshot_url.is_some());
     let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity, changes);

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::agent_change::change_agent;
+use super::agent_variables;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::extract::{AgentName, JsonBody, is_agent_name};
@@ -17,7 +18,7 @@ use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -101,7 +102,8 @@ pub(super) async fn deploy(
                 folder
             }
         };
-        let env = body.env.map(|env| json!(env).to_string());
+        let seal = |env: &_| agent_variables::seal(&app.credential_cipher, &caller.tenant, &name, env);
+        let env = body.env.as_ref().map(seal).transpose()?;
         let deployment = Deployment {
             tenant: &caller.tenant,
             name: &name,
@@ -224,7 +226,10 @@ pub(super) async fn update(
     variables::check(body.env.as_ref().unwrap_or(&Variables::new()))?;
     let updated = change_agent(app, caller, name, |app, caller, name| async move {
         let agent = find_agent(&app, &caller, &name).await?;
-        let env = body.env.map_or(agent.env, |env| json!(env).to_string());
+        let env = match &body.env {
+            Some(env) => agent_variables::seal(&app.credential_cipher, &caller.tenant, &name, env)?,
+            None => agent.env,
+        };
         let mut config = parse_object(&agent.config);
         config.extend(body.config.unwrap_or_default());
         let config = Value::Object(config).to_string();

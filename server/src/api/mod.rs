@@ -4,6 +4,7 @@ mod agent_change;
 mod agent_config;
 mod agent_files;
 mod agent_lock;
+mod agent_variables;
 mod agent_versions;
 mod agents;
 mod analytics;
@@ -53,6 +54,7 @@ mod workspace_changes;
 mod workspace_file_objects;
 mod workspace_files;
 
+pub(crate) use agent_variables::seal_stored_variables;
 pub use app::App;
 pub use connection::Connection;
 pub use eviction::evict_idle_sessions;

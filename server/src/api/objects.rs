@@ -1,5 +1,6 @@
 //! JSON objects of responses. Field names are those of Ash.
 
+use super::agent_variables;
 use crate::store;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -26,7 +27,7 @@ pub(super) struct Agent {
 
 impl From<store::Agent> for Agent {
     fn from(agent: store::Agent) -> Self {
-        let names = parse_object(&agent.env).into_iter().map(|(name, _)| (name, Value::from("***")));
+        let names = agent_variables::names(&agent.env).into_iter().map(|name| (name, Value::from("***")));
         Agent {
             env: names.collect(),
             config: parse_object(&agent.config),

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::agent_lock::{UsedAgent, use_agent};
+use super::agent_variables;
 use super::auth::Caller;
 use super::credentials::policy_with_credential;
 use super::error::ApiError;
@@ -219,7 +220,7 @@ pub(super) async fn start_session(
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
     let used = agent_to_start(app, caller, &body.agent).await?;
     let agent = &used.agent;
-    let mut of_agent: Variables = serde_json::from_str(&agent.env).unwrap_or_default();
+    let mut of_agent = agent_variables::open(app, agent)?;
     let own = body.extra_env.clone().unwrap_or_default();
     let mode = body.permission_mode(app.permission_mode);
     let policy = match &body.credential_id {

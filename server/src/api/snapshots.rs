@@ -1,6 +1,7 @@
 //! Snapshots of sessions, and sessions that start from them.
 
 use super::App;
+use super::agent_variables;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::eviction::acquire_slot;
@@ -239,7 +240,7 @@ async fn start_fork(
     let started = async {
         // Before it accepts messages of its own.
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
-        let variables = serde_json::from_str(&agent.env).unwrap_or_default();
+        let variables = agent_variables::open(app, agent)?;
         let mode = PermissionMode::of_options(&parse_object(&parent.config));
         let of_agent = SessionPolicy::of_variables(variables).with_permission_mode(mode);
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), of_agent).await?;

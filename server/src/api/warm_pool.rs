@@ -6,6 +6,7 @@
 
 use super::App;
 use super::agent_lock::{UsedAgent, use_agent};
+use super::agent_variables;
 use super::session_files::{self, SessionRequest};
 use crate::capacity::SandboxSlot;
 use crate::error::{Error, Result};
@@ -221,7 +222,7 @@ async fn start(app: &App, agent: &Agent, slot: SandboxSlot) -> Result<WarmSandbo
     let id = Uuid::new_v4();
     app.store.insert_warm_session(id).await?;
     let started = async {
-        let variables = serde_json::from_str(&agent.env).unwrap_or_default();
+        let variables = agent_variables::open(app, agent).map_err(|error| Error::new(error.into_text()))?;
         let request = SessionRequest {
             agent: agent.path.clone().into(),
             policy: SessionPolicy::of_variables(variables).with_permission_mode(app.permission_mode),

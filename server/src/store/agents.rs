@@ -18,7 +18,7 @@ pub struct Agent {
     pub version: i64,
     /// The agent folder, an absolute path.
     pub path: String,
-    /// Environment variables: a JSON object of strings.
+    /// Environment variables: a JSON object, which the API reads and writes.
     pub env: String,
     /// Configuration, such as `model`: a JSON object.
     pub config: String,
@@ -45,7 +45,7 @@ pub struct Deployment<'a> {
     pub path: &'a str,
     /// Whether the folder has files of the deployment; else it is the operator's.
     pub has_files: bool,
-    /// Environment variables, a JSON object of strings; `None` retains the current ones.
+    /// Environment variables, a JSON object; `None` retains the current ones.
     pub env: Option<&'a str>,
 }
 
@@ -122,6 +122,17 @@ impl Store {
             .bind(clock::now())
             .fetch_optional(&self.writer)
             .await?)
+    }
+
+    /// Replaces the environment variables of an agent if they are still those of `agent`. It is not an update of the agent.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read or written.
+    pub async fn replace_variables(&self, agent: &Agent, env: &str) -> Result<()> {
+        let statement = "UPDATE agents SET env = $3 WHERE id = $1 AND env = $2";
+        let query = sqlx::query(statement).bind(&agent.id).bind(&agent.env).bind(env);
+        query.execute(&self.writer).await?;
+        Ok(())
     }
 
     /// Deletes an agent with its sessions and versions. The objects of their copies are to be deleted. Returns whether the

@@ -74,6 +74,37 @@ fn stored_credential_is_encrypted_and_never_returned() {
 }
 
 #[test]
+fn variables_of_agent_are_encrypted() {
+    let mut server = Server::start();
+    let mut agent = deploy_body("hello");
+    agent["env"] = json!({ "OWN": SECRET });
+    server.client().post("/api/agents", &agent).expect(201);
+    assert!(!contains_secret(&server.data_dir()));
+    let has_variable = |server: &Server| {
+        let session = create_session(server, &json!({ "agent": "hello" }));
+        assert_eq!(exec(server, &session, "echo $OWN"), format!("{SECRET}\n"));
+        server.client().delete(&format!("/api/sessions/{session}")).expect(200);
+        assert!(!contains_secret(&server.data_dir()));
+    };
+    has_variable(&server);
+    server.client().patch("/api/agents/hello", &json!({ "config": { "model": "m" } })).expect(200);
+    has_variable(&server);
+    server.client().patch("/api/agents/hello", &json!({ "env": { "OWN": SECRET } })).expect(200);
+    has_variable(&server);
+
+    server.stop(Signal::TERM);
+    fs::write(server.data_dir().join("credential-key"), "another\n").unwrap();
+    server.restart();
+    let client = server.client();
+    let refused = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(500);
+    let text = "Cannot decrypt the variables of agent \"hello\": the key of the server has changed. Deploy it with its variables again";
+    assert_eq!(refused["error"], text);
+    assert_eq!(client.get("/api/agents/hello").expect(200)["agent"]["env"], json!({ "OWN": "***" }));
+    server.client().post("/api/agents", &agent).expect(201);
+    has_variable(&server);
+}
+
+#[test]
 fn session_has_variables_of_its_credential() {
     let settings = settings_file("[credentials]\nanthropic_api = \"\"\nopenai_api = \"\"\n");
     let server = Server::start_with(&["--config", settings.path().to_str().unwrap()], &[]);
