@@ -91,12 +91,17 @@ impl Server {
         is_known
     }
 
-    /// Runs a statement in the database, and returns the number of changed rows.
-    pub fn execute(&self, statement: &str) -> u64 {
-        let url = match &self.database {
+    /// The URL of the database.
+    pub fn database_url(&self) -> String {
+        match &self.database {
             Some(database) => database.url(),
             None => format!("sqlite://{}", self.data_dir().join("saggar.db").display()),
-        };
+        }
+    }
+
+    /// Runs a statement in the database, and returns the number of changed rows.
+    pub fn execute(&self, statement: &str) -> u64 {
+        let url = self.database_url();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             sqlx::any::install_default_drivers();
