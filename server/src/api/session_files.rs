@@ -50,8 +50,13 @@ pub(super) async fn create(app: &App, id: Uuid, request: SessionRequest) -> Resu
     }
 }
 
-/// Writes the files of a session that is forked from `parent`: copies of those of the parent. An ended parent has none,
-/// and the fork then has a copy of the agent's folder, and `policy`.
+/// Whether a session has files here; an ended one has none.
+pub(super) fn exist(app: &App, id: Uuid) -> bool {
+    session_directory(&app.data_dir, id).exists()
+}
+
+/// Writes the files of a session that is forked from `parent`: copies of those of the parent. If the parent has none, the
+/// fork has a copy of the agent's folder, and `policy`.
 ///
 /// # Errors
 /// 500 if a file cannot be read or written.
@@ -60,7 +65,7 @@ pub(super) async fn fork(
     parent: Uuid,
     child: Uuid,
     agent: PathBuf,
-    policy: SessionPolicy,
+    policy: Option<SessionPolicy>,
 ) -> Result<SessionFiles, ApiError> {
     let parent = session_directory(&app.data_dir, parent);
     let directory = session_directory(&app.data_dir, child);
@@ -71,17 +76,26 @@ pub(super) async fn fork(
     }
 }
 
-fn fork_in(parent: &Path, directory: &Path, agent: &Path, policy: SessionPolicy) -> io::Result<SessionFiles> {
+fn fork_in(
+    parent: &Path,
+    directory: &Path,
+    agent: &Path,
+    policy: Option<SessionPolicy>,
+) -> io::Result<SessionFiles> {
+    let has_ended = policy.is_some();
+    if !has_ended && !parent.exists() {
+        return Err(io::Error::other("the session has just ended; try again"));
+    }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut files = SessionFiles { folder: agent.to_owned(), policy: None };
-    let (parent_folder, has_ended) = (own_folder(parent), !parent.exists());
+    let parent_folder = own_folder(parent);
     if parent_folder.exists() || has_ended {
         // The session may have had a folder of its own: its changes are not to be applied to that of the agent.
         let from = if has_ended { agent } else { &parent_folder };
         files.folder = own_folder(directory);
         agent_folder::create_session_folder(from, &files.folder, &SessionOverrides::default())?;
     }
-    let policy = if has_ended { Some(policy) } else { SessionPolicy::read(parent)? };
+    let policy = policy.map_or_else(|| SessionPolicy::read(parent), |policy| Ok(Some(policy)))?;
     files.policy = policy.unwrap_or_default().write(directory)?;
     Ok(files)
 }

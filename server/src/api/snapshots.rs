@@ -240,9 +240,14 @@ async fn start_fork(
     let started = async {
         // Before it accepts messages of its own.
         app.store.copy_messages(&parent.tenant_id, parent.id, child).await?;
-        let variables = agent_variables::open(app, agent)?;
-        let mode = PermissionMode::of_options(&parse_object(&parent.config));
-        let of_agent = SessionPolicy::of_variables(variables).with_permission_mode(mode);
+        let of_agent = match session_files::exist(app, parent.id) {
+            true => None,
+            false => {
+                let mode = PermissionMode::of_options(&parse_object(&parent.config));
+                let variables = agent_variables::open(app, agent)?;
+                Some(SessionPolicy::of_variables(variables).with_permission_mode(mode))
+            }
+        };
         let files = session_files::fork(app, parent.id, child, agent.path.clone().into(), of_agent).await?;
         start_sandbox(app, &session, &files, Some(&snapshot.file), slot, "fork").await?;
         lifecycle::freeze(app, &session).await

@@ -92,10 +92,19 @@ fn variables_of_agent_are_encrypted() {
     server.client().patch("/api/agents/hello", &json!({ "env": { "OWN": SECRET } })).expect(200);
     has_variable(&server);
 
+    let kept = create_session(&server, &json!({ "agent": "hello" }));
     server.stop(Signal::TERM);
     fs::write(server.data_dir().join("credential-key"), "another\n").unwrap();
     server.restart();
     let client = server.client();
+    // A fork has the variables of its parent.
+    let fork = client.post(&format!("/api/sessions/{kept}/fork"), &json!({})).expect(201);
+    let fork = fork["session"]["id"].as_str().unwrap().to_owned();
+    client.post(&format!("/api/sessions/{fork}/resume"), &json!({})).expect(200);
+    assert_eq!(exec(&server, &fork, "echo $OWN"), format!("{SECRET}\n"));
+    for session in [&kept, &fork] {
+        client.delete(&format!("/api/sessions/{session}")).expect(200);
+    }
     let refused = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(500);
     let text = "Cannot decrypt the variables of agent \"hello\": the key of the server has changed. Deploy it with its variables again";
     assert_eq!(refused["error"], text);
