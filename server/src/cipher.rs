@@ -7,6 +7,7 @@ use crate::settings::{Settings, read_key_file};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::error::Unspecified;
 use ring::pbkdf2::{self, PBKDF2_HMAC_SHA256};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
@@ -76,25 +77,15 @@ impl CredentialCipher {
     /// # Errors
     /// Fails if the kernel returns no random bytes.
     pub fn seal(&self, owner: &str, text: &str) -> Result<SealedText> {
-        let (mut salt, mut nonce) = ([0; SALT_LEN], [0; NONCE_LEN]);
-        let random = SystemRandom::new();
-        random
-            .fill(&mut salt)
-            .and_then(|()| random.fill(&mut nonce))
-            .context(|| "cannot encrypt a credential")?;
-        let mut content = text.as_bytes().to_vec();
-        let tag = self
-            .derive_key(&salt)?
-            .seal_in_place_separate_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(owner.as_bytes()),
-                &mut content,
-            )
-            .context(|| "cannot encrypt a credential")?;
+        let mut salt = [0; SALT_LEN];
+        SystemRandom::new().fill(&mut salt).context(|| "cannot encrypt a credential")?;
+        let encrypted = encrypt(&self.derive_key(&salt)?, owner, text);
+        let (nonce, mut content) = encrypted.context(|| "cannot encrypt a credential")?;
+        let tag = content.split_off(text.len());
         Ok(SealedText {
             ciphertext: STANDARD.encode(content),
             nonce: STANDARD.encode(nonce),
-            tag: STANDARD.encode(tag.as_ref()),
+            tag: STANDARD.encode(tag),
             salt: STANDARD.encode(salt),
         })
     }
@@ -106,12 +97,10 @@ impl CredentialCipher {
     pub fn open(&self, owner: &str, sealed: &SealedText) -> Result<String> {
         let failed = || Error::new("cannot decrypt a credential: the key of the server has changed");
         let decode = |text: &str| STANDARD.decode(text).map_err(|_| failed());
-        let nonce = Nonce::try_assume_unique_for_key(&decode(&sealed.nonce)?).map_err(|_| failed())?;
-        let mut content = [decode(&sealed.ciphertext)?, decode(&sealed.tag)?].concat();
+        let (nonce, mut content) =
+            (decode(&sealed.nonce)?, [decode(&sealed.ciphertext)?, decode(&sealed.tag)?].concat());
         let key = self.derive_key(&decode(&sealed.salt)?)?;
-        let text =
-            key.open_in_place(nonce, Aad::from(owner.as_bytes()), &mut content).map_err(|_| failed())?;
-        String::from_utf8(text.to_vec()).map_err(|_| failed())
+        decrypt(&key, owner, &nonce, &mut content).ok_or_else(failed)
     }
 
     /// Encrypts variables of this owner as base64 of the nonce, the ciphertext and the tag.
@@ -119,16 +108,8 @@ impl CredentialCipher {
     /// # Errors
     /// Fails if the kernel returns no random bytes.
     pub fn seal_variables(&self, owner: &str, text: &str) -> Result<String> {
-        let mut nonce = [0; NONCE_LEN];
-        let mut content = text.as_bytes().to_vec();
-        let key = self.variables_key()?;
-        let random = SystemRandom::new().fill(&mut nonce);
-        random
-            .and_then(|()| {
-                let (nonce, owner) = (Nonce::assume_unique_for_key(nonce), Aad::from(owner.as_bytes()));
-                key.seal_in_place_append_tag(nonce, owner, &mut content)
-            })
-            .context(|| "cannot encrypt variables")?;
+        let encrypted = encrypt(self.variables_key()?, owner, text);
+        let (nonce, content) = encrypted.context(|| "cannot encrypt variables")?;
         Ok(STANDARD.encode([&nonce[..], &content].concat()))
     }
 
@@ -140,9 +121,7 @@ impl CredentialCipher {
         let failed = || Error::new("cannot decrypt variables: the key of the server has changed");
         let mut bytes = STANDARD.decode(sealed).map_err(|_| failed())?;
         let (nonce, content) = bytes.split_at_mut_checked(NONCE_LEN).ok_or_else(failed)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| failed())?;
-        let text = self.variables_key()?.open_in_place(nonce, Aad::from(owner.as_bytes()), content);
-        String::from_utf8(text.map_err(|_| failed())?.to_vec()).map_err(|_| failed())
+        decrypt(self.variables_key()?, owner, nonce, content).ok_or_else(failed)
     }
 
     fn variables_key(&self) -> Result<&LessSafeKey> {
@@ -161,6 +140,26 @@ impl CredentialCipher {
         let key = UnboundKey::new(&AES_256_GCM, &key);
         key.map(LessSafeKey::new).context(|| "cannot derive the key of a credential")
     }
+}
+
+/// Returns a new nonce, and the ciphertext with the tag at its end.
+fn encrypt(
+    key: &LessSafeKey,
+    owner: &str,
+    text: &str,
+) -> std::result::Result<([u8; NONCE_LEN], Vec<u8>), Unspecified> {
+    let (mut nonce, mut content) = ([0; NONCE_LEN], text.as_bytes().to_vec());
+    SystemRandom::new().fill(&mut nonce)?;
+    let aad = Aad::from(owner.as_bytes());
+    key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut content)?;
+    Ok((nonce, content))
+}
+
+/// Decrypts a ciphertext with the tag at its end.
+fn decrypt(key: &LessSafeKey, owner: &str, nonce: &[u8], content: &mut [u8]) -> Option<String> {
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+    let text = key.open_in_place(nonce, Aad::from(owner.as_bytes()), content).ok()?;
+    String::from_utf8(text.to_vec()).ok()
 }
 
 fn read_or_create_key(file: &Path) -> Result<String> {

@@ -95,8 +95,11 @@ fn fork_in(
         files.folder = own_folder(directory);
         agent_folder::create_session_folder(from, &files.folder, &SessionOverrides::default())?;
     }
-    let policy = policy.map_or_else(|| SessionPolicy::read(parent), |policy| Ok(Some(policy)))?;
-    files.policy = policy.unwrap_or_default().write(directory)?;
+    let policy = match policy {
+        Some(policy) => policy,
+        None => SessionPolicy::read(parent)?.unwrap_or_default(),
+    };
+    files.policy = policy.write(directory)?;
     Ok(files)
 }
 

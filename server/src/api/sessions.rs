@@ -293,7 +293,7 @@ impl NewOptions {
     /// The event of the creation.
     fn creation_event(&self, agent: &Agent) -> NewEvent {
         let data = json!({ "action": "created", "agentName": agent.name, "model": self.model });
-        NewEvent { kind: "lifecycle", data: data.to_string() }
+        NewEvent::new("lifecycle", &data)
     }
 }
 
@@ -514,7 +514,7 @@ pub(super) async fn record_lifecycle_event(
     session: &Session,
     data: &Value,
 ) -> Result<(), ApiError> {
-    let event = NewEvent { kind: "lifecycle", data: data.to_string() };
+    let event = NewEvent::new("lifecycle", data);
     Ok(app.store.insert_event(&session.tenant_id, session.id, &event).await?)
 }
 

@@ -228,7 +228,7 @@ impl Batch {
     }
 
     fn push_event(&mut self, kind: &'static str, data: &Value) {
-        self.rows.push(RecordedRow::Event(NewEvent { kind, data: data.to_string() }));
+        self.rows.push(RecordedRow::Event(NewEvent::new(kind, data)));
     }
 }
 

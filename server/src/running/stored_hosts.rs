@@ -73,7 +73,7 @@ impl RunningSessions {
         let data = json!({
             "action": "hosts_not_allowed", "count": rules.len(), "hosts": shown, "reason": reason,
         });
-        let event = NewEvent { kind: "lifecycle", data: data.to_string() };
+        let event = NewEvent::new("lifecycle", &data);
         if let Err(error) = self.store.insert_event(&session.tenant_id, id, &event).await {
             warn!("session {id}: cannot record that stored hosts are not allowed: {error}");
         }

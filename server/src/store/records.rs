@@ -6,6 +6,7 @@
 use super::{Store, new_id};
 use crate::clock;
 use crate::error::Result;
+use serde_json::Value;
 use sqlx::{AnyConnection, FromRow};
 use uuid::Uuid;
 
@@ -34,6 +35,13 @@ pub struct NewEvent {
     pub kind: &'static str,
     /// The data of the event: a JSON object.
     pub data: String,
+}
+
+impl NewEvent {
+    /// An event with this JSON object.
+    pub fn new(kind: &'static str, data: &Value) -> Self {
+        NewEvent { kind, data: data.to_string() }
+    }
 }
 
 /// A row of `messages`.

@@ -47,7 +47,7 @@ pub(super) fn failed_servers(message: &Value) -> Vec<NewEvent> {
 }
 
 fn event(data: &Value) -> NewEvent {
-    NewEvent { kind: "mcp_status", data: data.to_string() }
+    NewEvent::new("mcp_status", data)
 }
 
 #[cfg(test)]

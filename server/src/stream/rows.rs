@@ -29,7 +29,7 @@ pub fn database_rows(message: &Value, raw: &str) -> Vec<RecordedRow> {
 }
 
 fn event(kind: &'static str, data: &Value) -> RecordedRow {
-    RecordedRow::Event(NewEvent { kind, data: data.to_string() })
+    RecordedRow::Event(NewEvent::new(kind, data))
 }
 
 fn block(block: &Value) -> Option<RecordedRow> {

@@ -7,7 +7,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use saggar_remote::event_stream::EventStream;
 use saggar_remote::{ApiKey, Connection, ServerAddress};
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -176,29 +175,19 @@ fn no_kill_loses_or_doubles_an_event() {
         check(&server, session, &done, &followed);
     }
     server.stop(Signal::TERM);
-    check_database(&server.database_url());
+    check_database(&server);
 }
 
 /// Checks the structure of a SQLite database, and in both databases that each row belongs to a session.
-fn check_database(url: &str) {
-    sqlx::any::install_default_drivers();
-    let checks = async {
-        let mut database = sqlx::AnyConnection::connect(url).await.unwrap();
-        if url.starts_with("sqlite:") {
-            let found: String =
-                sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut database).await.unwrap();
-            assert_eq!(found, "ok");
-        }
-        for table in ["messages", "session_events", "usage_events"] {
-            let statement =
-                format!("SELECT COUNT(*) FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)");
-            let strays: i64 =
-                sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(&mut database).await.unwrap();
-            assert_eq!(strays, 0, "{table}");
-        }
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(checks);
+fn check_database(server: &Server) {
+    if server.has_sqlite() {
+        assert_eq!(server.query_value::<String>("PRAGMA integrity_check"), "ok");
+    }
+    for table in ["messages", "session_events", "usage_events"] {
+        let statement =
+            format!("SELECT COUNT(*) FROM {table} WHERE session_id NOT IN (SELECT id FROM sessions)");
+        assert_eq!(server.query_value::<i64>(&statement), 0, "{table}");
+    }
 }
 
 /// Compares what a client has received with what is stored.

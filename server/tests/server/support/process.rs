@@ -91,24 +91,42 @@ impl Server {
         is_known
     }
 
-    /// The URL of the database.
-    pub fn database_url(&self) -> String {
-        match &self.database {
-            Some(database) => database.url(),
-            None => format!("sqlite://{}", self.data_dir().join("saggar.db").display()),
-        }
+    /// Whether the database is SQLite, and not PostgreSQL.
+    pub fn has_sqlite(&self) -> bool {
+        self.database.is_none()
     }
 
     /// Runs a statement in the database, and returns the number of changed rows.
     pub fn execute(&self, statement: &str) -> u64 {
-        let url = self.database_url();
+        self.with_database(async |connection| {
+            let done = sqlx::query(sqlx::AssertSqlSafe(statement)).execute(connection).await.unwrap();
+            done.rows_affected()
+        })
+    }
+
+    /// Runs a query in the database that returns one value.
+    pub fn query_value<T>(&self, statement: &str) -> T
+    where
+        T: Send + Unpin,
+        (T,): for<'row> sqlx::FromRow<'row, sqlx::any::AnyRow>,
+    {
+        self.with_database(async |connection| {
+            sqlx::query_scalar(sqlx::AssertSqlSafe(statement)).fetch_one(connection).await.unwrap()
+        })
+    }
+
+    fn with_database<T>(&self, run: impl AsyncFnOnce(&mut sqlx::AnyConnection) -> T) -> T {
+        let url = match &self.database {
+            Some(database) => database.url(),
+            None => format!("sqlite://{}", self.data_dir().join("saggar.db").display()),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             sqlx::any::install_default_drivers();
             let mut connection = sqlx::AnyConnection::connect(&url).await.unwrap();
-            let done = sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
+            let result = run(&mut connection).await;
             connection.close().await.unwrap();
-            done.rows_affected()
+            result
         })
     }
 
