@@ -148,8 +148,12 @@ pub struct SessionEventsArgs {
     /// Print only events after number N
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub after: u64,
+    /// Print the events in DIRECTORY, NAME.events of the bridge of a container
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "id")]
+    pub spool: Option<PathBuf>,
     /// The session
-    pub id: String,
+    #[arg(required_unless_present = "spool")]
+    pub id: Option<String>,
 }
 
 /// `saggar session logs`.

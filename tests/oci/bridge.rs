@@ -99,7 +99,7 @@ fn create_into(bench: &Bench, id: &str, out: &Path) {
 }
 
 /// The directory that the operator has configured for sockets.
-fn configured(bench: &Bench) -> PathBuf {
+pub(super) fn configured(bench: &Bench) -> PathBuf {
     let directory = bench.place.make_dir("agents", 0o700);
     let (config, own) =
         (bench.place.make_dir("home/.config", 0o700), bench.place.make_dir("home/.config/saggar", 0o700));
@@ -108,7 +108,7 @@ fn configured(bench: &Bench) -> PathBuf {
     directory
 }
 
-fn refused(bench: &Bench, text: &str) {
+pub(super) fn refused(bench: &Bench, text: &str) {
     let id = bench.id();
     bench.create(&id).fails(text);
     bench.is_clean(&id);

@@ -1,6 +1,7 @@
 //! The OCI verbs, driven as orchestrators drive them: each MUST of runtime.md, and what callers count on.
 
 pub(crate) mod bridge;
+mod bridge_named;
 pub(crate) mod bundle;
 
 mod console;

@@ -39,4 +39,24 @@ as_each_caller! {
         assert_eq!(sessions.ok(&["events", "spooled"]), served);
         sessions.run(&["events", "none"]).refused(125, &["none", "does not exist"]);
     }
+
+    /// As the bridge of a container leaves them; a session's are in the same form.
+    fn events_of_a_directory_are_those_of_its_session(caller) {
+        let sessions = Sessions::new(caller);
+        sessions.create("spooled", &[]);
+        sessions.send("spooled", "run: echo one");
+        let directory = sessions.directory("spooled");
+        let directory = directory.to_str().unwrap();
+        for after in ["0", "3"] {
+            let printed = sessions.ok(&["events", "--after", after, "--spool", directory]);
+            assert_eq!(printed, sessions.ok(&["events", "--after", after, "spooled"]));
+            assert!(!printed.is_empty());
+        }
+        let empty = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(empty.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(sessions.ok(&["events", "--spool", empty.path().to_str().unwrap()]), "");
+        sessions.run(&["events", "--spool", "/does/not/exist"]).refused(125, &["/does/not/exist: No such file"]);
+        sessions.run(&["events", "--spool", directory, "spooled"]).refused(2, &["cannot be used with"]);
+        sessions.run(&["events"]).refused(2, &["required"]);
+    }
 }

@@ -17,7 +17,7 @@ mod suspend;
 
 pub use create::create;
 pub use end::end;
-pub use events::read_events;
+pub use events::{read_events, read_events_in};
 pub use logs::{LogQuery, read_logs};
 pub use pause::pause;
 pub use remove::remove;

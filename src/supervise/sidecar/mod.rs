@@ -34,6 +34,7 @@ use crate::bridge::adapter::Adapter;
 use crate::bridge::core::{AgentExitStatus, AgentStart, AgentStop, Bridge, BridgeAction, BridgeConfig};
 use crate::bridge::io::{ConnectionHub, UnixSocketListener};
 use crate::bridge::proto::LogLevel;
+use crate::bridge::proto::spool::{SavedSpool, SpoolStore};
 use crate::error::{Error, Result};
 use crate::launch::container::PendingExec;
 use crate::launch::ids::IdBlock;
@@ -47,10 +48,12 @@ use commands::SidecarCommands;
 use keeper_client::KeeperClient;
 use mio::{Events, Poll, Token};
 use nix::errno::Errno;
+use nix::fcntl::Flock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use serde_json::Value;
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -139,6 +142,21 @@ pub trait ContainerHandle: ExecStarter {
     fn signal(&self, signal: i32) -> Result<()>;
 }
 
+/// The store of the bridge's events.
+#[derive(Debug)]
+pub struct OpenSpool {
+    /// The store.
+    pub store: Box<dyn SpoolStore>,
+    /// What earlier supervisors have left in it.
+    pub saved: SavedSpool,
+    /// Number of uuids of each kind that the bridge remembers.
+    pub remembered: usize,
+    /// The directory of its files.
+    pub directory: OwnedFd,
+    /// Excludes other supervisors, as long as this process has it open.
+    pub lock: Flock<File>,
+}
+
 /// The parameters of the loop.
 #[derive(Debug)]
 pub struct SidecarJob {
@@ -150,6 +168,8 @@ pub struct SidecarJob {
     pub listener: UnixSocketListener,
     /// The listening socket of the control protocol, if its path fits into an address.
     pub control: Option<UnixSocketListener>,
+    /// Where the bridge's events are stored, if they are.
+    pub spool: Option<OpenSpool>,
     /// The program's descriptors.
     pub fds: ContainerFds,
     /// A pidfd of the guard: after its exit no other process would end the container after this one.
@@ -204,7 +224,8 @@ pub fn run(job: SidecarJob, container: &mut dyn ContainerHandle) -> Result<()> {
     let id = job.ids.as_ref().map(|ids| ids.supervisor);
     let mut it = SidecarLoop::new(job, Rc::new(KeeperClient::new(calls, room)))?;
     it.container.verify_peers();
-    confine::confine_supervisor(&SupervisorRights { id, ..SupervisorRights::default() })?;
+    let writable = it.spool_directory.iter().map(AsFd::as_fd).collect();
+    confine::confine_supervisor(&SupervisorRights { id, writable, ..SupervisorRights::default() })?;
     let ended = it.run();
     it.container.stop();
     ended
@@ -265,6 +286,9 @@ struct SidecarLoop {
     reading_paused: bool,
     commands: SidecarCommands,
     control: Option<ControlSocket>,
+    spool_directory: Option<OwnedFd>,
+    /// Kept until this process exits.
+    _spool_lock: Option<Flock<File>>,
     generation: u64,
     logged: usize,
 }
@@ -279,14 +303,23 @@ impl SidecarLoop {
         register(registry, job.guard.as_fd(), GUARD)?;
         register(registry, container.as_fd(), KEEPER)?;
         let commands = SidecarCommands::new(job.environment, job.directory, &container)?;
-        let config = BridgeConfig {
+        let mut config = BridgeConfig {
             session_name: job.name.clone(),
             pid: std::process::id(),
             epoch_ms: clock::epoch_ms(),
             plain_lines: true,
             ..BridgeConfig::default()
         };
-        let hub = ConnectionHub::new(Bridge::new(config, job.adapter), job.listener, registry, HUB)?;
+        if let Some(spool) = &job.spool {
+            config.max_remembered = spool.remembered;
+        }
+        let mut bridge = Bridge::new(config, job.adapter);
+        let (mut spool_directory, mut spool_lock) = (None, None);
+        if let Some(OpenSpool { store, saved, directory, lock, .. }) = job.spool {
+            bridge.enable_spool(store, saved);
+            (spool_directory, spool_lock) = (Some(directory), Some(lock));
+        }
+        let hub = ConnectionHub::new(bridge, job.listener, registry, HUB)?;
         let agent = AgentProcess::from_fds(stdin, stdout, registry)?;
         let control = job.control.map(|listener| ControlSocket::new(listener, None, registry)).transpose()?;
         Ok(SidecarLoop {
@@ -303,6 +336,8 @@ impl SidecarLoop {
             reading_paused: false,
             commands,
             control,
+            spool_directory,
+            _spool_lock: spool_lock,
             generation: 1,
             logged: 0,
         })
@@ -492,5 +527,6 @@ impl SidecarLoop {
             pass.flush_queue(registry, FORWARDER);
             !pass.is_empty()
         });
+        self.channel.hub.with_bridge(Bridge::close_spool);
     }
 }

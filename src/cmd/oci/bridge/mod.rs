@@ -9,6 +9,7 @@
 //! container when the other exits. They are in different cgroups, so that killing one cgroup does not end both.
 //! The only descriptor of the caller's that either holds is the container's standard output, in the supervisor.
 
+mod events_directory;
 mod socket_path;
 pub(super) mod supervisor;
 
@@ -21,7 +22,7 @@ use crate::id::SandboxId;
 use crate::launch::container::LaunchedProcess;
 use crate::spec::container::ContainerSpec;
 use crate::stage::watcher::CleanupItem;
-use crate::state::container::{ContainerDirectory, SidecarRecord};
+use crate::state::container::{ContainerDirectory, SidecarRecord, SidecarSocket};
 use crate::state::process::ProcessId;
 use crate::sys::file;
 use crate::sys::file::FileId;
@@ -42,6 +43,8 @@ const ANNOTATION_PREFIX: &str = "org.saggar.";
 const BRIDGE_ANNOTATION: &str = "org.saggar.bridge";
 /// The adapter for the protocol of the program.
 const ADAPTER_ANNOTATION: &str = "org.saggar.adapter";
+/// `true`: the events of the bridge are stored beside its socket ([`events_directory`]).
+const SPOOL_ANNOTATION: &str = "org.saggar.spool";
 
 /// Selects a container of a pod, because pods pass their annotations to every container.
 const CONTAINER_ANNOTATION: &str = "org.saggar.container";
@@ -65,6 +68,8 @@ pub(super) struct BridgeRequest {
     /// The socket that the bridge listens on.
     socket: socket_path::BridgeSocketPath,
     adapter: String,
+    /// Its events are stored.
+    spool: bool,
 }
 
 impl BridgeRequest {
@@ -76,12 +81,12 @@ impl BridgeRequest {
     pub(super) fn from_annotations(container: &ContainerSpec) -> Result<Option<Self>> {
         let annotations = &container.annotations;
         for name in annotations.keys().filter(|name| name.starts_with(ANNOTATION_PREFIX)) {
-            if ![BRIDGE_ANNOTATION, ADAPTER_ANNOTATION, CONTAINER_ANNOTATION].contains(&name.as_str()) {
+            let known = [BRIDGE_ANNOTATION, ADAPTER_ANNOTATION, SPOOL_ANNOTATION, CONTAINER_ANNOTATION];
+            if !known.contains(&name.as_str()) {
                 log::warn!("annotations[{name:?}] is not known and is left out");
             }
         }
-        let invalid =
-            |name: &str, why: &str| Error::new(Code::Invalid, format!("annotations[{name:?}]: {why}"));
+        let invalid = annotation_error;
         let socket = match annotations.get(BRIDGE_ANNOTATION).map(String::as_str) {
             None | Some("false") => {
                 if annotations.contains_key(ADAPTER_ANNOTATION) {
@@ -89,11 +94,18 @@ impl BridgeRequest {
                         "annotations[{ADAPTER_ANNOTATION:?}] has no effect without {BRIDGE_ANNOTATION}"
                     );
                 }
+                if selects_container(annotations) && wants_spool(annotations)? {
+                    return Err(spool_without_name_error());
+                }
                 return Ok(None);
             }
             Some(_) if !selects_container(annotations) => return Ok(None),
             Some(value) => socket_path::BridgeSocketPath::parse(value)?,
         };
+        let spool = wants_spool(annotations)?;
+        if spool && socket == socket_path::BridgeSocketPath::StateDirectory {
+            return Err(spool_without_name_error());
+        }
         let process = container.process.as_ref();
         let process = process
             .ok_or_else(|| invalid(BRIDGE_ANNOTATION, "there is no process for a bridge to connect to"))?;
@@ -103,11 +115,35 @@ impl BridgeRequest {
         }
         let name = annotations.get(ADAPTER_ANNOTATION).map_or("stream-json", String::as_str);
         match adapter::adapter_by_name(name).map(|adapter| adapter.transport()) {
-            Some(AgentTransport::Stdio) => Ok(Some(BridgeRequest { socket, adapter: name.to_owned() })),
+            Some(AgentTransport::Stdio) => {
+                Ok(Some(BridgeRequest { socket, adapter: name.to_owned(), spool }))
+            }
             _ => Err(invalid(ADAPTER_ANNOTATION, &format!("adapter {name:?} does not support stdio"))
                 .hint("stream-json and demo do")),
         }
     }
+}
+
+fn annotation_error(name: &str, why: &str) -> Error {
+    Error::new(Code::Invalid, format!("annotations[{name:?}]: {why}"))
+}
+
+/// Returns whether the events of the bridge are to be stored.
+fn wants_spool(annotations: &BTreeMap<String, String>) -> Result<bool> {
+    match annotations.get(SPOOL_ANNOTATION).map(String::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => {
+            Err(annotation_error(SPOOL_ANNOTATION, &format!("{other:?} is neither true nor false")))
+        }
+    }
+}
+
+/// The container's own directory, which has a socket without a name, goes with the container.
+fn spool_without_name_error() -> Error {
+    let why = "events are stored beside a socket in bridge.directory, and the bridge has none there";
+    annotation_error(SPOOL_ANNOTATION, why)
+        .hint(format!("set {BRIDGE_ANNOTATION} to a name, or leave {SPOOL_ANNOTATION} out (saggar-oci(8))"))
 }
 
 /// Returns whether the annotations of a pod apply to this container: never to the pod's sandbox container, which
@@ -163,14 +199,16 @@ impl PlannedBridge {
     /// Converts to the record that is written before anything is created.
     ///
     /// # Errors
-    /// As `BridgeSocketPath::path`.
+    /// As `BridgeSocketPath::files`.
     pub(super) fn into_record(self, directory: &ContainerDirectory) -> Result<SidecarRecord> {
-        let BridgeRequest { socket, adapter } = self.request;
-        let socket = socket.path(directory.path())?;
+        let BridgeRequest { socket, adapter, spool } = self.request;
+        let files = socket.files(directory.path(), spool)?;
         Ok(SidecarRecord {
             adapter,
-            socket,
+            socket: files.socket,
             socket_file: None,
+            control: files.control.map(|path| SidecarSocket { path, file: None }),
+            spool: files.spool,
             cgroup: self.cgroup_location,
             supervisor: None,
             guard: None,
@@ -225,7 +263,7 @@ impl ContainerStreams {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum SupervisorReply {
-    Ready { guard: i32, socket: (u64, u64) },
+    Ready { guard: i32, socket: (u64, u64), control: Option<(u64, u64)> },
     Failed(Error),
 }
 
@@ -264,9 +302,12 @@ pub(super) fn start(
     let received = scm::receive(own_end.as_fd(), &mut buffer).map_err(|e| fails(&e))?;
     let reply = serde_json::from_slice(&buffer[..received.len]);
     match reply.map_err(|_| fails(&"it was killed"))? {
-        SupervisorReply::Ready { guard, socket } => {
+        SupervisorReply::Ready { guard, socket, control } => {
             sidecar.guard = ProcessId::from_pid(guard);
             sidecar.socket_file = Some(socket);
+            if let Some(beside) = &mut sidecar.control {
+                beside.file = control;
+            }
         }
         SupervisorReply::Failed(error) => {
             let code = match error.code() {
@@ -280,7 +321,7 @@ pub(super) fn start(
     group.enter(pid)
 }
 
-/// Ends the supervisor and the guard of a container whose init has exited, and removes their socket and cgroups.
+/// Ends the supervisor and the guard of a container whose init has exited, and removes their sockets and cgroups.
 ///
 /// # Errors
 /// [`Code::System`] if a process survives SIGKILL or a cgroup cannot be removed.
@@ -300,17 +341,19 @@ pub(super) fn end(sidecar: &SidecarRecord) -> Result<()> {
             .hint("it hangs in the kernel; see /proc/PID/stack"));
         }
     }
-    remove_socket(sidecar);
+    remove_sockets(sidecar);
     let group = CgroupHandle::open(&sidecar.cgroup)?;
     group.kill_all(libc::SIGKILL)?;
     group.remove()
 }
 
-/// Removes the socket, unless another file has replaced it.
-fn remove_socket(sidecar: &SidecarRecord) {
-    let path = file::c_path(&sidecar.socket);
-    if let (Ok(path), Some((device, inode))) = (path, sidecar.socket_file) {
-        CleanupItem::File { path: &path, id: FileId { device, inode } }.remove();
+/// Removes the sockets, unless other files have replaced them.
+fn remove_sockets(sidecar: &SidecarRecord) {
+    let control = sidecar.control.iter().map(|control| (&control.path, control.file));
+    for (path, file) in control.chain([(&sidecar.socket, sidecar.socket_file)]) {
+        if let (Ok(path), Some((device, inode))) = (file::c_path(path), file) {
+            CleanupItem::File { path: &path, id: FileId { device, inode } }.remove();
+        }
     }
 }
 

@@ -1,17 +1,30 @@
-//! The socket path of a bridge, from an annotation. The author of a pod writes the annotation and the runtime is
-//! root, so it can only name a socket in one directory, which the operator chooses.
+//! The paths of a bridge's sockets and of its stored events, from an annotation. The author of a pod writes the
+//! annotation and the runtime is root, so it can only name a socket in one directory, which the operator chooses.
+//!
+//! ```text
+//! <bridge.directory>/NAME            the socket of the bridge
+//! <bridge.directory>/NAME.control    the control socket
+//! <bridge.directory>/NAME.events/    the stored events (`org.saggar.spool`)
+//! ```
 
 use super::BRIDGE_ANNOTATION;
 use crate::error::{Code, Error, Result};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::spec::policy::{self, HomeSource, PolicyOptions, PolicySources};
+use crate::state::container::SidecarSpool;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::geteuid;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of a socket name, in bytes.
+/// Maximum length of a socket name, in bytes. With a suffix it is far from the limit of a file name (255).
 const MAX_NAME: usize = 64;
+/// Maximum length of a socket path, in bytes: `sun_path` has 108 with its final NUL (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+/// What the names of the control socket and of the directory of events have after the name of the bridge's socket.
+const CONTROL_SUFFIX: &str = ".control";
+const EVENTS_SUFFIX: &str = ".events";
 
 /// The value of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +35,17 @@ pub(super) enum BridgeSocketPath {
     OperatorDirectory(String),
     /// An absolute path, which must be in the operator's directory.
     Path(PathBuf),
+}
+
+/// The files of a bridge on the host.
+#[derive(Debug, PartialEq)]
+pub(super) struct BridgeFiles {
+    /// The socket of the bridge.
+    pub(super) socket: PathBuf,
+    /// The control socket beside a socket that has a name. Otherwise it is in the container's own directory.
+    pub(super) control: Option<PathBuf>,
+    /// Where its events are stored, if they are.
+    pub(super) spool: Option<SidecarSpool>,
 }
 
 impl BridgeSocketPath {
@@ -39,26 +63,32 @@ impl BridgeSocketPath {
         }
     }
 
-    /// Returns the socket path of the container with the state directory `own`.
+    /// Returns the paths of the container with the state directory `own`; with `spool` for a named socket also where its
+    /// events are stored.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for a path outside of the operator's directory, or if that directory is writable by others.
-    /// Errors of the configuration, which is not read for the state directory.
-    pub(super) fn path(&self, own: &Path) -> Result<PathBuf> {
+    /// [`Code::Invalid`] for a path outside of the operator's directory or one that is too long, or if that directory is
+    /// writable by others. Errors of the configuration, which is not read for the state directory.
+    pub(super) fn files(&self, own: &Path, spool: bool) -> Result<BridgeFiles> {
         if *self == BridgeSocketPath::StateDirectory {
-            return Ok(own.join("bridge.sock"));
+            return Ok(BridgeFiles { socket: own.join("bridge.sock"), control: None, spool: None });
         }
         let current = PathBuf::from("/");
         let places = PolicySources::of_this_host(current, geteuid().as_raw(), &WorkerPolicyParser);
         let policy = policy::load_policy(&places, HomeSource::Tmp, PolicyOptions::default())?;
-        let directory = policy.effective.bridge_directory;
-        let directory = directory.as_ref().map(|setting| setting.value.as_path());
-        let path = self.below(directory)?;
+        let policy = policy.effective;
+        let directory = policy.bridge_directory.as_ref().map(|setting| setting.value.as_path());
+        let socket = self.below(directory)?;
         if let Some(directory) = directory {
             check_directory(directory)
                 .map_err(|error| error.context(format_args!("annotations[{BRIDGE_ANNOTATION:?}]")))?;
         }
-        Ok(path)
+        let spool = spool.then(|| SidecarSpool {
+            directory: with_suffix(&socket, EVENTS_SUFFIX),
+            max_bytes: policy.spool_size.value.bytes(),
+            remembered: policy.remembered_uuids.value,
+        });
+        Ok(BridgeFiles { control: Some(with_suffix(&socket, CONTROL_SUFFIX)), socket, spool })
     }
 
     fn below(&self, directory: Option<&Path>) -> Result<PathBuf> {
@@ -78,14 +108,34 @@ impl BridgeSocketPath {
             BridgeSocketPath::OperatorDirectory(name) => Some(name.as_str()),
             BridgeSocketPath::Path(path) => path.strip_prefix(directory).ok().and_then(Path::to_str),
         };
-        match name.filter(|name| is_name(name)) {
-            Some(name) => Ok(directory.join(name)),
-            None => {
-                let message = format!("{shown} is not a socket in {}", directory.display());
-                Err(socket_error(&message).hint(CONFIGURE))
-            }
+        let Some(name) = name.filter(|name| is_name(name)) else {
+            let message = format!("{shown} is not a socket in {}", directory.display());
+            return Err(socket_error(&message).hint(CONFIGURE));
+        };
+        if let Some(suffix) = [CONTROL_SUFFIX, EVENTS_SUFFIX].iter().find(|suffix| name.ends_with(**suffix)) {
+            let message =
+                format!("{shown} ends in {suffix}, the end of a name beside the socket of another bridge");
+            return Err(socket_error(&message).hint("choose a name with another end"));
         }
+        let path = directory.join(name);
+        let length = path.as_os_str().as_bytes().len() + CONTROL_SUFFIX.len();
+        if length > MAX_SOCKET_PATH {
+            let message = format!(
+                "{}{CONTROL_SUFFIX}, its control socket, has {length} bytes, and a unix socket takes \
+                 {MAX_SOCKET_PATH} at most",
+                path.display()
+            );
+            return Err(socket_error(&message).hint("choose a shorter name, or a shorter bridge.directory"));
+        }
+        Ok(path)
     }
+}
+
+/// The path beside `path` whose name has this suffix more.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.to_owned();
+    path.as_mut_os_string().push(suffix);
+    path
 }
 
 /// Returns whether this is a single file name that is not hidden.
@@ -149,6 +199,8 @@ mod tests {
             "a\0b",
             "\u{202e}a",
             &"x".repeat(65),
+            "a.control",
+            "/run/agents/a.events",
         ] {
             let error = below(value).unwrap_err();
             assert!(error.to_string().starts_with("annotations[\"org.saggar.bridge\"]: "), "{error}");
@@ -156,8 +208,20 @@ mod tests {
         assert!(BridgeSocketPath::parse("a").unwrap().below(None).is_err());
         assert!(BridgeSocketPath::parse("/run/agents/a").unwrap().below(None).is_err());
         assert_eq!(
-            BridgeSocketPath::parse("true").unwrap().path(directory).unwrap(),
-            directory.join("bridge.sock")
+            BridgeSocketPath::parse("true").unwrap().files(directory, true).unwrap(),
+            BridgeFiles { socket: directory.join("bridge.sock"), control: None, spool: None }
         );
+    }
+
+    #[test]
+    fn name_leaves_room_for_that_of_the_control_socket() {
+        let name = "x".repeat(MAX_NAME);
+        // "/", the name, and ".control" are beside the directory.
+        let longest = format!("/{}", "d".repeat(MAX_SOCKET_PATH - 1 - 1 - MAX_NAME - CONTROL_SUFFIX.len()));
+        let below = |directory: &str| BridgeSocketPath::parse(&name).unwrap().below(Some(directory.as_ref()));
+        let path = below(&longest).unwrap();
+        assert_eq!(with_suffix(&path, CONTROL_SUFFIX).as_os_str().len(), MAX_SOCKET_PATH);
+        let error = below(&format!("{longest}d")).unwrap_err().to_string();
+        assert!(error.contains("xx.control, its control socket, has 108 bytes"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 //! They are processes of the host with the rights of the runtime, single-threaded, each in a session of its own,
 //! with standard streams on /dev/null.
 
-use super::{SupervisorReply, remove_socket};
+use super::{SupervisorReply, events_directory};
 use crate::bridge::adapter::{self, SingleStartAdapter};
 use crate::bridge::io::UnixSocketListener;
 use crate::cgroup::CgroupHandle;
@@ -21,7 +21,7 @@ use crate::spec::ProgramSpec;
 use crate::spec::container::{Capabilities, ContainerSpec, ProcessSpec};
 use crate::spec::policy::{self, HomeSource, PolicyOptions, PolicySources};
 use crate::stage::watcher::CleanupItem;
-use crate::state::container::{ContainerRecord, ContainerRoot, SidecarRecord};
+use crate::state::container::{ContainerRecord, ContainerRoot, SidecarRecord, SidecarSocket};
 use crate::supervise::sidecar::{
     ContainerFds, ContainerHandle, ExecStarter, ProcessExit, SidecarJob, run, socket_file,
 };
@@ -91,19 +91,20 @@ fn set_up(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(SidecarJob
     check_isolation(streams.init.as_fd())?;
     let signals = signals::open()?;
     let listener = UnixSocketListener::bind(&sidecar.socket)?;
-    let control = UnixSocketListener::bind(&found.directory.path().join("control.sock"));
-    // The socket path can be too long if the state directory is not the default one.
-    let control = control.inspect_err(|error| log::warn!("there is no control socket: {error}")).ok();
-    let socket = (listener.record().dev, listener.record().ino);
+    let control = bind_control_socket(&sidecar, found.directory.path())?;
+    // Not before the socket is bound: a running container of this name stores its events there.
+    let spool = sidecar.spool.as_ref().map(events_directory::open_spool).transpose()?;
+    let socket = file_number(&listener);
+    let control_file = control.as_ref().map(file_number);
     let init = duplicate(streams.init.as_fd())?;
-    let artifacts = SidecarRecord { socket_file: Some(socket), ..sidecar };
-    let (pid, guard) = fork_guard(&found.record, &artifacts, control.as_ref(), init.as_fd())?;
-    send_reply(runtime, &SupervisorReply::Ready { guard: pid, socket });
+    let (pid, guard) = fork_guard(&found.record, [Some(&listener), control.as_ref()], init.as_fd())?;
+    send_reply(runtime, &SupervisorReply::Ready { guard: pid, socket, control: control_file });
     let job = SidecarJob {
         name: id.to_owned(),
         adapter: Box::new(SingleStartAdapter::new(adapter)),
         listener,
         control,
+        spool,
         fds: streams,
         guard,
         signals,
@@ -113,6 +114,22 @@ fn set_up(runtime: &OwnedFd, root: &Path, id: &str) -> Result<Option<(SidecarJob
     };
     let filter = filter::recompile(&container)?;
     Ok(Some((job, BridgedContainer { loaded: found, container, filter, process, init })))
+}
+
+/// Binds the control socket: beside the bridge's socket if that has a name, else in the container's directory `own`,
+/// where it is optional.
+fn bind_control_socket(sidecar: &SidecarRecord, own: &Path) -> Result<Option<UnixSocketListener>> {
+    if let Some(SidecarSocket { path, .. }) = &sidecar.control {
+        return UnixSocketListener::bind(path).map(Some).map_err(|error| error.context("the control socket"));
+    }
+    let control = UnixSocketListener::bind(&own.join("control.sock"));
+    // The socket path can be too long if the state directory is not the default one.
+    Ok(control.inspect_err(|error| log::warn!("there is no control socket: {error}")).ok())
+}
+
+/// The device and the inode of a socket's file.
+fn file_number(listener: &UnixSocketListener) -> (u64, u64) {
+    (listener.record().dev, listener.record().ino)
 }
 
 /// Rejects a container whose programs could pass the peer verification of the sockets as processes of the host.
@@ -290,14 +307,13 @@ fn kill(record: &ContainerRecord, init: BorrowedFd<'_>) {
 /// if it still runs, and removes the sockets.
 fn fork_guard(
     record: &ContainerRecord,
-    beside: &SidecarRecord,
-    control: Option<&UnixSocketListener>,
+    sockets: [Option<&UnixSocketListener>; 2],
     init: BorrowedFd<'_>,
 ) -> Result<(i32, OwnedFd)> {
     let fails = |e: Errno| Error::system("start the guard of the container", e);
     let supervisor = pidfd::open(std::process::id().cast_signed()).map_err(fails)?;
     let supervisor = supervisor.as_fd();
-    let control = control.and_then(socket_file);
+    let sockets = sockets.map(|socket| socket.and_then(socket_file));
     let kept_fds: Vec<BorrowedFd<'_>> =
         [init, supervisor].into_iter().chain(crate::log::descriptor()).collect();
     spawn::fork_keeping(&kept_fds, || {
@@ -310,8 +326,7 @@ fn fork_guard(
         } else {
             kill(record, init);
         }
-        remove_socket(beside);
-        if let Some((path, is)) = &control {
+        for (path, is) in sockets.iter().flatten() {
             CleanupItem::File { path, id: *is }.remove();
         }
         0

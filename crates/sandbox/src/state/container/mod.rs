@@ -26,7 +26,7 @@ mod directory;
 mod record;
 
 pub use directory::{ContainerClaim, ContainerDirectory, ContainerLock, write_atomically};
-pub use record::{ContainerRecord, RECORD_VERSION, SidecarRecord};
+pub use record::{ContainerRecord, RECORD_VERSION, SidecarRecord, SidecarSocket, SidecarSpool};
 
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::id::SandboxId;

@@ -58,12 +58,41 @@ pub struct SidecarRecord {
     pub socket: PathBuf,
     /// Device and inode of the socket, once it exists.
     pub socket_file: Option<(u64, u64)>,
+    /// The control socket beside a bridge's socket that has a name in the operator's directory. Any other control socket
+    /// is in the container's own directory, and is removed with that.
+    pub control: Option<SidecarSocket>,
+    /// Where the events of the bridge are stored, if they are.
+    pub spool: Option<SidecarSpool>,
     /// Path of the supervisor's cgroups, recorded before they are created.
     pub cgroup: CgroupLocation,
     /// The supervisor.
     pub supervisor: Option<ProcessId>,
     /// The guard process, which ends the container when the supervisor dies.
     pub guard: Option<ProcessId>,
+}
+
+/// A socket of a supervisor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SidecarSocket {
+    /// Its path.
+    #[serde(with = "saggar_sys::exact_name")]
+    pub path: PathBuf,
+    /// Device and inode of its file, once it exists.
+    pub file: Option<(u64, u64)>,
+}
+
+/// The stored events of a bridge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SidecarSpool {
+    /// Their directory, which outlives the container.
+    #[serde(with = "saggar_sys::exact_name")]
+    pub directory: PathBuf,
+    /// Maximum size of all events, in bytes.
+    pub max_bytes: u64,
+    /// Number of uuids of each kind that the bridge remembers.
+    pub remembered: u32,
 }
 
 impl ContainerRecord {
