@@ -4,6 +4,7 @@
 use crate::api::Connection;
 use axum::Router;
 use axum::extract::ConnectInfo;
+use futures_util::future::Either;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -39,6 +40,8 @@ pub struct ConnectionLimits {
     pub head_timeout: Duration,
     /// Maximum time for requests that are in progress at the shutdown.
     pub grace: Duration,
+    /// Whether a handler can take a connection over. Such a server closes all connections at its shutdown.
+    pub upgrades: bool,
 }
 
 impl ConnectionLimits {
@@ -46,7 +49,7 @@ impl ConnectionLimits {
     pub fn for_server(open_files: u64, grace: Duration) -> Self {
         let connections = (open_files / DESCRIPTORS).clamp(16, MAX_CONNECTIONS);
         let connections = usize::try_from(connections).unwrap_or(16);
-        ConnectionLimits { connections, head_timeout: HEAD_TIMEOUT, grace }
+        ConnectionLimits { connections, head_timeout: HEAD_TIMEOUT, grace, upgrades: false }
     }
 }
 
@@ -76,10 +79,10 @@ pub async fn serve(
             tokio::select! {
                 accepted = accept(&listener, &permits) => match &tls {
                     Some(tls) => spawn_handshake(tls.clone(), accepted, limits.head_timeout, handshake_done.clone()),
-                    None => spawn_connection(accepted, router.clone(), limits.head_timeout, &graceful),
+                    None => spawn_connection(accepted, router.clone(), limits, &graceful),
                 },
                 Some(accepted) = handshakes.recv() => {
-                    spawn_connection(accepted, router.clone(), limits.head_timeout, &graceful);
+                    spawn_connection(accepted, router.clone(), limits, &graceful);
                 }
             }
         }
@@ -136,7 +139,7 @@ fn spawn_handshake(
 fn spawn_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     accepted: Accepted<S>,
     router: Router,
-    head_timeout: Duration,
+    limits: ConnectionLimits,
     graceful: &GracefulShutdown,
 ) {
     let Accepted { stream, connection, permit } = accepted;
@@ -146,8 +149,12 @@ fn spawn_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         service.call(request)
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
-    let serving = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout);
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    let serving = match limits.upgrades {
+        true => Either::Left(serving.with_upgrades()),
+        false => Either::Right(graceful.watch(serving)),
+    };
     tokio::spawn(async move {
         let _permit = permit;
         if let Err(error) = serving.await {
@@ -172,6 +179,7 @@ mod tests {
             connections: 2,
             head_timeout: Duration::from_millis(50),
             grace: Duration::from_secs(60),
+            upgrades: false,
         };
         let router = Router::new()
             .route("/", get(async |ConnectInfo(of): ConnectInfo<Connection>| of.peer.to_string()));

@@ -9,6 +9,8 @@
 //! store         the database: the same statements for SQLite and PostgreSQL
 //! saggar        the program `saggar`, and clients of the sockets of its sessions
 //! capacity      the maximum number of running sandboxes
+//! kubernetes    sessions in pods
+//! relay         access to the sockets of the pods of a node
 //! running       sessions with a running sandbox; a recorder for each writes its events into the database
 //! persisted     copies of sessions in a directory or an S3 API, for other machines
 //! stream        conversion of agent messages to server-sent events and database rows
@@ -17,6 +19,7 @@
 //! data_lock     the lock of the data directory
 //! machine_id    the id of the data directory
 //! agent_folder  agent folders on disk
+//! folder_archive  folders and events as compressed files
 //! agent_base    which folder of an agent this machine uses
 //! durable_file  small files that survive a crash of the machine
 //! agent_files   files in an agent folder
@@ -24,6 +27,7 @@
 //! cipher        encryption of credentials in the database
 //! attachment_files  files of attachments on disk
 //! api_key       generation and hashing of API keys
+//! http_client   requests to the S3 API and the Kubernetes API
 //! tls           the certificate of the server
 //! hangup        what SIGHUP does
 //! service_manager  messages to systemd
@@ -47,15 +51,19 @@ pub mod data_lock;
 pub mod digest;
 pub mod durable_file;
 pub mod error;
+pub(crate) mod folder_archive;
 pub mod hangup;
+pub(crate) mod http_client;
 pub mod http_server;
 pub mod keyed_locks;
+pub mod kubernetes;
 pub mod machine_id;
 pub mod model_apis;
 mod mutex;
 pub mod open_files;
 pub mod permission_mode;
 pub mod persisted;
+pub mod relay;
 pub mod running;
 pub mod saggar;
 pub mod service_manager;
@@ -75,11 +83,12 @@ use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
 use crate::error::{Context, Result};
 use crate::http_server::ConnectionLimits;
+use crate::kubernetes::Pods;
 use crate::machine_id::machine_id;
 use crate::open_files::raise_open_file_limit;
 use crate::persisted::{ChangeQueue, Persisted};
 use crate::running::RunningSessions;
-use crate::saggar::Program;
+use crate::saggar::{Program, Sandboxes};
 use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::store::{DatabaseLock, Store};
@@ -112,8 +121,11 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     if let Some(lock) = DatabaseLock::acquire(&database_url).await? {
         tokio::spawn(lock.maintain());
     }
-    let store = Store::open(&database_url).await?.for_machine(&machine_id(&data_dir)?);
+    let machine = machine_id(&data_dir)?;
+    let store = Store::open(&database_url).await?.for_machine(&machine);
     let program = Program::find(&settings, &data_dir);
+    let pods = settings.kubernetes.clone().map(|kubernetes| Pods::new(kubernetes, machine)).transpose()?;
+    let sandboxes = Sandboxes::new(program.clone(), pods);
     let certificate = settings.tls.clone().map(ServerCertificate::load).transpose()?.map(Arc::new);
     let listener = TcpListener::bind(settings.listen)
         .await
@@ -124,7 +136,7 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     api::seal_stored_variables(&store, &cipher).await?;
     let capacity = Capacity::new(settings.sandbox_limits.max);
     let changes = ChangeQueue::new(settings.snapshot_url.is_some());
-    let running = RunningSessions::new(store.clone(), program.clone(), data_dir.clone(), capacity, changes);
+    let running = RunningSessions::new(store.clone(), sandboxes.clone(), data_dir.clone(), capacity, changes);
     let open = |url| {
         let parts = (store.clone(), program.clone(), running.clone());
         Persisted::open(url, parts, cipher.clone(), data_dir.clone())
@@ -135,7 +147,8 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
         Some(persisted) => Some(persisted.start().await?),
         None => None,
     };
-    let app = Arc::new(App::new(&settings, data_dir, store, cipher, program, running, persisted));
+    let app =
+        Arc::new(App::new(&settings, data_dir, store, cipher, (program, sandboxes), running, persisted));
 
     if let Some(persisted) = app.persisted.clone() {
         tokio::spawn(async move { persisted.restore_agents().await });

@@ -3,7 +3,7 @@
 use clap::Parser;
 use saggar_server::ash_variables;
 use saggar_server::error::Error;
-use saggar_server::settings::{Arguments, LogFormat, Settings};
+use saggar_server::settings::{Arguments, LogFormat, Mode, Settings};
 use saggar_server::traces::TraceExport;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -18,7 +18,14 @@ const EXIT_INVALID_SETTINGS: u8 = 78;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    if let Some(Mode::Relay(arguments)) = arguments.mode.take() {
+        init_logging(LogFormat::Text);
+        return match saggar_server::relay::serve(arguments).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report_error(&error),
+        };
+    }
     if arguments.print_openapi {
         return print_openapi();
     }

@@ -105,6 +105,15 @@ impl SessionPolicy {
         SessionPolicy { allows_all_tools: mode.allows_all_tools(), ..self }
     }
 
+    /// What only saggar itself can give a session, and not a pod; `None` if there are variables alone.
+    pub fn needs_saggar(&self) -> Option<&'static str> {
+        match self {
+            SessionPolicy { held_key: Some(_), .. } => Some("a key that is held outside the sandbox"),
+            SessionPolicy { allows_all_tools: true, .. } => Some("the permission mode bypassPermissions"),
+            _ => None,
+        }
+    }
+
     /// Writes the policy to the directory of a session that has none, and returns the path for `saggar session create`;
     /// `None` if there is nothing to write.
     ///

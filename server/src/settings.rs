@@ -3,12 +3,14 @@
 
 use crate::body_limits::BodyLimits;
 use crate::error::{Context, Error, Result};
+use crate::kubernetes::{KubernetesSettings, KubernetesTable};
 use crate::model_apis::{ModelApis, ModelApisTable};
 use crate::permission_mode::PermissionMode;
 use crate::persisted::SnapshotUrl;
+use crate::relay::RelayArguments;
 use crate::tls::TlsFiles;
 use crate::traces::TraceEndpoint;
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
@@ -31,7 +33,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The command line.
 #[derive(Debug, Default, Parser)]
 #[command(name = "saggar-server", version, about = "Serve agents in sandboxes over HTTP")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    /// What else the program does than to serve.
+    #[command(subcommand)]
+    pub mode: Option<Mode>,
     /// Listen on this address [default: 127.0.0.1:4100]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
@@ -73,6 +79,13 @@ pub struct Arguments {
     pub print_openapi: bool,
 }
 
+/// A mode of the program.
+#[derive(Debug, Subcommand)]
+pub enum Mode {
+    /// Relay the sockets of the pods on this node of a Kubernetes cluster
+    Relay(RelayArguments),
+}
+
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -112,6 +125,8 @@ struct SettingsFile {
     tls: TlsTable,
     #[serde(default)]
     credentials: ModelApisTable,
+    #[serde(default)]
+    kubernetes: KubernetesTable,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -229,6 +244,8 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// Limits on sandboxes.
     pub sandbox_limits: SandboxLimits,
+    /// How pods are created; without it, sessions run on this machine.
+    pub kubernetes: Option<KubernetesSettings>,
     /// Maximum number of queue items that run at once.
     pub queue_workers: usize,
     /// Maximum sizes of request bodies.
@@ -272,7 +289,7 @@ impl Settings {
         };
         let mut allowed_hosts = arguments.allowed_hosts;
         allowed_hosts.extend(file.allowed_hosts);
-        Ok(Settings {
+        let settings = Settings {
             listen: match arguments.listen {
                 Some(listen) => listen,
                 None => listen_address(variable("ASH_HOST"), variable("ASH_PORT"), file.listen)?,
@@ -324,8 +341,26 @@ impl Settings {
                 None => file.page.unwrap_or(true),
             },
             log_format: arguments.log_format.or(file.log_format).unwrap_or_default(),
+            kubernetes: KubernetesSettings::read(file.kubernetes, variable)?,
             traces: TraceEndpoint::choose(arguments.otlp_endpoint, file.otlp_endpoint, variable)?,
-        })
+        };
+        settings.check_pods().map(|()| settings)
+    }
+
+    /// Refuses settings of sandboxes that pods do not have.
+    fn check_pods(&self) -> Result<()> {
+        let conflicts = [
+            (
+                self.snapshot_url.is_some(),
+                "a snapshot store is set: the server has no files of a pod to copy",
+            ),
+            (!self.sandbox_options.is_empty(), "sandbox.options are those of saggar session create"),
+            (self.permission_mode.allows_all_tools(), "bypassPermissions is for sandboxes of this machine"),
+        ];
+        match conflicts.into_iter().find(|(is_set, _)| *is_set).filter(|_| self.kubernetes.is_some()) {
+            Some((_, why)) => Err(Error::new(format!("sessions run in pods (kubernetes.pod), and {why}"))),
+            None => Ok(()),
+        }
     }
 
     /// Creates the data directory with mode 0700.

@@ -2,12 +2,12 @@
 //! certificate needs no restart.
 
 use crate::error::{Context, Error, Result};
-use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -59,11 +59,45 @@ impl ServerCertificate {
     /// # Errors
     /// Fails if the library supports none of the versions.
     pub fn acceptor(self: Arc<Self>) -> Result<TlsAcceptor> {
+        self.acceptor_for(None)
+    }
+
+    /// The same; if there are `authorities`, only for clients with a certificate of theirs.
+    ///
+    /// # Errors
+    /// Fails if the library supports none of the versions, or if there is no authority.
+    pub fn acceptor_for(self: Arc<Self>, authorities: Option<RootCertStore>) -> Result<TlsAcceptor> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider));
         let versions = builder.with_safe_default_protocol_versions().context(|| "cannot configure TLS")?;
-        let mut config = versions.with_no_client_auth().with_cert_resolver(self);
+        let verified = match authorities {
+            None => versions.with_no_client_auth(),
+            Some(authorities) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(
+                    Arc::new(authorities),
+                    Arc::clone(&self.provider),
+                );
+                versions.with_client_cert_verifier(verifier.build().context(|| "cannot verify clients")?)
+            }
+        };
+        let mut config = verified.with_cert_resolver(self);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// Reads the certificates of authorities in a file, in PEM.
+///
+/// # Errors
+/// Fails if the file cannot be read, or has no valid certificate.
+pub fn read_authorities(file: &Path) -> Result<RootCertStore> {
+    let context = || format!("cannot use the certificates in {}", file.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(file).context(context)? {
+        roots.add(certificate.context(context)?).context(context)?;
+    }
+    match roots.is_empty() {
+        true => Err(Error::new(format!("{}: there are none", context()))),
+        false => Ok(roots),
     }
 }
 

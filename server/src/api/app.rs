@@ -11,7 +11,7 @@ use crate::model_apis::ModelApis;
 use crate::permission_mode::PermissionMode;
 use crate::persisted::Persisted;
 use crate::running::RunningSessions;
-use crate::saggar::Program;
+use crate::saggar::{Program, Sandboxes};
 use crate::settings::{SandboxLimits, Settings};
 use crate::store::Store;
 use crate::tasks::Tasks;
@@ -34,8 +34,10 @@ pub struct App {
     pub model_apis: ModelApis,
     /// The permission mode of sessions without one.
     pub permission_mode: PermissionMode,
-    /// The program `saggar`, which starts sandboxes.
+    /// The program `saggar`, for the files of sessions on this machine.
     pub program: Program,
+    /// Where sessions run.
+    pub sandboxes: Sandboxes,
     /// The sessions with a running sandbox.
     pub running: RunningSessions,
     /// Host names that requests may use, besides loopback and the local address.
@@ -87,7 +89,7 @@ impl App {
         data_dir: PathBuf,
         store: Store,
         credential_cipher: CredentialCipher,
-        program: Program,
+        (program, sandboxes): (Program, Sandboxes),
         running: RunningSessions,
         persisted: Option<Persisted>,
     ) -> Self {
@@ -95,9 +97,14 @@ impl App {
             data_dir,
             store,
             credential_cipher,
-            model_apis: settings.model_apis.clone(),
+            model_apis: match sandboxes.are_pods() {
+                // Nothing adds a key to the requests of a pod: it is a variable of the pod.
+                true => ModelApis { anthropic: None, openai: None },
+                false => settings.model_apis.clone(),
+            },
             permission_mode: settings.permission_mode,
             program,
+            sandboxes,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),
             allowed_origins: settings.allowed_origins.clone(),

@@ -1,5 +1,6 @@
 //! Slots for sandboxes: sessions without work give up their sandbox when another start needs the slot, or after the idle
-//! time. They are paused, and a resume starts them in a new sandbox.
+//! time. They are paused, and a resume starts them in a new sandbox. Sessions in pods keep theirs, since they could not be
+//! resumed.
 
 use super::App;
 use super::error::ApiError;
@@ -79,6 +80,9 @@ async fn make_room(app: &App, waiting: &mut WaitingForSlot, deadline: Instant) {
     if let Some(warm) = app.warm_pool.take_any() {
         return app.warm_pool.end(app, warm).await;
     }
+    if app.sandboxes.are_pods() {
+        return;
+    }
     for session in app.running.by_idle_time() {
         if !waiting.is_empty() || Instant::now() >= deadline + MAX_OVERRUN {
             return;
@@ -93,7 +97,7 @@ async fn make_room(app: &App, waiting: &mut WaitingForSlot, deadline: Instant) {
 
 /// Ends the sandboxes of sessions that have been idle for too long, until the server shuts down.
 pub async fn evict_idle_sessions(app: Arc<App>) {
-    let Some(limit) = app.sandbox_limits.idle_timeout else { return };
+    let Some(limit) = app.sandbox_limits.idle_timeout.filter(|_| !app.sandboxes.are_pods()) else { return };
     loop {
         tokio::select! {
             () = sleep(limit.clamp(MIN_SWEEP_INTERVAL, MAX_SWEEP_INTERVAL)) => {}

@@ -14,7 +14,9 @@ use super::sessions::{
 use crate::capacity::SandboxSlot;
 use crate::error::Error;
 use crate::running::RunningSession;
-use crate::saggar::{BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionState, call_control};
+use crate::saggar::{
+    BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionSocket, SessionState, call_control,
+};
 use crate::session_directory::{remove_generation, remove_session_directory};
 use crate::store::{Session, Status};
 use axum::Json;
@@ -23,13 +25,11 @@ use axum::http::StatusCode;
 use saggar_bridge::client::{ClientCommand, EventBody};
 use saggar_sys::error::Code;
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 use tracing::warn;
-use uuid::Uuid;
 
 type JsonResponse = Result<Json<SessionResponse>, ApiError>;
 
@@ -170,9 +170,13 @@ pub(super) async fn freeze(app: &App, session: &Session) -> Result<(), ApiError>
         match call_control(&running.control, "pause", &json!({}), CONTROL_TIMEOUT).await {
             Ok(_) => {}
             // Without a cgroup. The session is resumed in a new sandbox.
-            Err(error) if error.code() == Code::Unsupported => shut_down(app, session).await?,
+            Err(error) if error.code() == Code::Unsupported && !app.sandboxes.are_pods() => {
+                shut_down(app, session).await?;
+            }
             Err(error) => return Err(failed(&error)),
         }
+    } else if app.sandboxes.are_pods() {
+        return Err(failed(&"its pod has ended"));
     }
     app.store.change_status(session.id, &[Status::Active], Status::Paused).await?;
     Ok(())
@@ -217,7 +221,7 @@ pub(super) async fn resume_session(
     // Without one, the sandbox runs, or has exited a moment ago.
     let slot = slot.unwrap_or_else(|| app.running.capacity().acquire_for_running(&session.tenant_id));
     let record = match state {
-        Some(_) => app.program.resume(id).await.map_err(failed)?,
+        Some(_) => app.sandboxes.resume(id).await.map_err(failed)?,
         None => restore(app, session).await?,
     };
     app.store.set_running(id, &record.sandbox, Status::Active).await?;
@@ -273,7 +277,7 @@ async fn end_session(app: &App, session: &Session) -> Result<(), ApiError> {
         return Ok(());
     }
     let has_recorder = app.running.get(id).is_some();
-    end_sandbox(app, id, false).await?;
+    end_sandbox(app, session, false).await?;
     if !has_recorder {
         // Of a sandbox that exited while no server was attached.
         app.running.record_stored(session).await;
@@ -314,7 +318,7 @@ pub(super) async fn interrupt(
     }
 }
 
-async fn interrupt_turn(bridge: &Path) -> Result<(), Error> {
+async fn interrupt_turn(bridge: &SessionSocket) -> Result<(), Error> {
     let interrupt = ClientCommand::interrupt().with_id("interrupt");
     let mut connection = BridgeConnection::open(bridge, &[interrupt]).await?;
     while let Some(event) = connection.receive().await? {
@@ -335,7 +339,7 @@ pub(super) async fn remove(app: &App, session: &Session) -> Result<(), ApiError>
 
 /// The same, for a caller that holds the lock of the session.
 pub(super) async fn remove_session(app: &App, session: &Session) -> Result<(), ApiError> {
-    end_sandbox(app, session.id, true).await?;
+    end_sandbox(app, session, true).await?;
     remove_session_directory(&app.data_dir, session.id).await;
     remove_generation(&app.data_dir, session.id).await;
     attachments::remove_files(app, session.id).await;
@@ -348,6 +352,15 @@ pub(super) async fn discard_session(app: &App, session: &Session) -> Result<(), 
     app.store.delete_session(session.id).await?;
     app.running.changes().add_removals();
     Ok(())
+}
+
+/// Discards a session that could not be started, and returns the error of its start. That a rest remains is logged: it is
+/// not what the client asked for.
+pub(super) async fn discard_failed(app: &App, session: &Session, error: ApiError) -> ApiError {
+    if let Err(rest) = discard_session(app, session).await {
+        warn!("session {} has not started, and a rest of it remains: {}", session.id, rest.into_text());
+    }
+    error
 }
 
 /// Shuts the sandbox of a session down. The session can be resumed.
@@ -363,15 +376,10 @@ async fn shut_down(app: &App, session: &Session) -> Result<(), ApiError> {
 }
 
 /// Ends a session permanently. With `remove`, also removes its files in saggar.
-async fn end_sandbox(app: &App, id: Uuid, remove: bool) -> Result<(), ApiError> {
-    let running = app.running.get(id);
-    let failed = |error| ApiError::internal(format!("Failed to end session: {error}"));
-    match app.program.find_session(id).await.map_err(failed)? {
-        // It has no sandbox.
-        None => {}
-        Some(record) if record.state == SessionState::Ended && !remove => {}
-        Some(_) => app.program.end(id, remove).await.map_err(failed)?,
-    }
+async fn end_sandbox(app: &App, session: &Session, remove: bool) -> Result<(), ApiError> {
+    let running = app.running.get(session.id);
+    let ended = app.sandboxes.end(session.id, &session.sandbox_id, remove).await;
+    ended.map_err(|error| ApiError::internal(format!("Failed to end session: {error}")))?;
     if let Some(running) = running {
         wait_for_recorder(&running).await;
     }

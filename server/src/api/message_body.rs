@@ -38,6 +38,17 @@ impl SendBody {
         SendBody { content: text.into(), ..SendBody::default() }
     }
 
+    /// The names of the given options that an agent takes at its start.
+    pub(super) fn start_options(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("maxTurns", self.max_turns.is_some()),
+            ("maxBudgetUsd", self.max_budget_usd.is_some()),
+            ("effort", self.effort.is_some()),
+            ("outputFormat", self.output_format.is_some()),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
     /// The model of the turn, if the message or the session names one.
     pub(super) fn model<'a>(&'a self, session: &'a Session) -> Option<&'a str> {
         self.model.as_deref().or(session.model.as_deref())

@@ -6,6 +6,7 @@ use super::error::ApiError;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::message_body::{SendBody, build_query, check_body};
 use super::objects::{Message, MessageList, SessionEvent, SessionEventList};
+use super::pod_sessions::check_start_options;
 use super::sessions::{UsedSandbox, find_session, find_session_here, use_sandbox};
 use crate::digest::sha256_hex;
 use crate::running::{RunningSession, SessionUse};
@@ -91,6 +92,7 @@ pub(super) struct EventQuery {
         (status = 400, description = "The request is invalid, or the session is not active"),
         (status = 404, description = "No such session"),
         (status = 422, description = "The `Idempotency-Key` was used for another message of the session"),
+        (status = 501, description = "A session in a pod does not have this"),
     ),
 )]
 pub(super) async fn send(
@@ -101,6 +103,7 @@ pub(super) async fn send(
     JsonBody(body): JsonBody<SendBody>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     check_body(&body)?;
+    check_start_options(&app, body.start_options())?;
     let key = idempotency_key(&headers)?;
     let tasks = app.tasks.clone();
     // A task of its own: a message that is stored is also sent to the agent, even if the client disconnects.
@@ -283,8 +286,8 @@ pub(super) async fn stream(
             started.map_err(|error| failed(&error))?
         }
         None => {
-            let stored =
-                app.program.stored_events(id, after.events_before()).map_err(|error| failed(&error))?;
+            let stored = app.sandboxes.stored_events(id, &session.sandbox_id, after.events_before()).await;
+            let stored = stored.map_err(|error| failed(&error))?;
             SessionStream::start_stored(id, stored, after, app.tasks.clone())
         }
     };

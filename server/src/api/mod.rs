@@ -33,6 +33,7 @@ mod objects;
 mod openapi;
 mod page;
 mod permissions;
+mod pod_sessions;
 mod quarantine;
 mod queue;
 mod queue_span;
@@ -83,6 +84,7 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_route)
         .layer(DefaultBodyLimit::max(limits.other))
+        .layer(from_fn_with_state(Arc::clone(&app), pod_sessions::refuse_left_out))
         .layer(from_fn(reject::read_small_body))
         .layer(from_fn_with_state(app.scheme, trace_request))
         .layer(from_fn_with_state(Arc::clone(&app), auth::authenticate))

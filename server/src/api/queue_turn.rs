@@ -141,7 +141,7 @@ async fn examine(app: &App, caller: &Caller, id: Uuid, watch: &mut TurnWatch) ->
         Some(running) => is_busy(running).await?,
         None => false,
     };
-    let conclusion = read_stored(app, id, watch).await?;
+    let conclusion = read_stored(app, &session, watch).await?;
     match (running, conclusion) {
         (Some(running), Some(conclusion)) => {
             let recorded = running.wait_until_recorded(watch.number());
@@ -177,8 +177,9 @@ async fn conclude_exited(
 }
 
 /// Adds the stored events of a session to the watch.
-async fn read_stored(app: &App, id: Uuid, watch: &mut TurnWatch) -> Result<Option<TurnConclusion>> {
-    let mut stored = app.program.stored_events(id, watch.number())?;
+async fn read_stored(app: &App, session: &Session, watch: &mut TurnWatch) -> Result<Option<TurnConclusion>> {
+    let stored = app.sandboxes.stored_events(session.id, &session.sandbox_id, watch.number());
+    let mut stored = stored.await?;
     while let Some(event) = stored.events().receive().await? {
         if let Some(conclusion) = watch.add(&event) {
             return Ok(Some(conclusion));

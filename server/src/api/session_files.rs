@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::ApiError;
+use super::pod_sessions::check_folder;
 use crate::agent_folder::{self, SessionOverrides};
 use crate::session_directory::{own_folder, session_directory};
 use crate::session_policy::SessionPolicy;
@@ -39,6 +40,7 @@ pub(super) struct SessionFiles {
 /// # Errors
 /// 422 if the folder of the agent is missing or invalid.
 pub(super) async fn create(app: &App, id: Uuid, request: SessionRequest) -> Result<SessionFiles, ApiError> {
+    check_folder(app, &request.agent).await?;
     let directory = session_directory(&app.data_dir, id);
     match spawn_blocking(move || create_in(&directory, &request)).await {
         Ok(Ok(files)) => Ok(files),

@@ -10,6 +10,7 @@ use super::eviction::acquire_slot;
 use super::extract::{JsonBody, QueryParams, SessionId, bounded};
 use super::lifecycle;
 use super::objects::{self, SessionList, SessionResponse, parse_object};
+use super::pod_sessions::{check_policy, check_start_options, not_in_pods};
 use super::session_files::{self, SessionFiles, SessionRequest};
 use super::snapshots::find_snapshot;
 use super::variables::{self, Variables};
@@ -92,6 +93,13 @@ struct QueryOptions {
 }
 
 impl QueryOptions {
+    /// The names of the given options that an agent takes at its start.
+    fn start_options(&self) -> impl Iterator<Item = &'static str> {
+        let options =
+            [&self.allowed_tools, &self.disallowed_tools, &self.betas, &self.subagents, &self.initial_agent];
+        CONFIG_OPTIONS.into_iter().zip(options).filter(|(_, value)| value.is_some()).map(|(name, _)| name)
+    }
+
     /// `mode` is the permission mode of the session.
     fn to_config(&self, mode: PermissionMode) -> Map<String, Value> {
         let mode = Some(mode).filter(|mode| *mode != PermissionMode::default());
@@ -133,6 +141,7 @@ pub(super) struct ListQuery {
         (status = 201, description = "The session is active", body = SessionResponse),
         (status = 404, description = "No such agent"),
         (status = 422, description = "The folder of the agent is missing or invalid"),
+        (status = 501, description = "A session in a pod does not have this"),
     ),
 )]
 pub(super) async fn create(
@@ -200,8 +209,7 @@ async fn attach_warm_sandbox(
     };
     // From here on, the sandbox is that of the session.
     if let Err(error) = attach_sandbox(app, &session, &warm.record, warm.slot, "create") {
-        lifecycle::discard_session(app, &session).await?;
-        return Err(error);
+        return Err(lifecycle::discard_failed(app, &session, error).await);
     }
     Ok(session)
 }
@@ -216,6 +224,7 @@ pub(super) async fn start_session(
     if app.store.agent(&caller.tenant, &body.agent).await?.is_none() {
         return Err(no_agent(&body.agent));
     }
+    check_start_options(app, body.query_options.start_options())?;
     let slot = acquire_slot(app, &caller.tenant, "create").await?;
     // Held to the end: meanwhile the agent is neither deployed again nor deleted.
     let used = agent_to_start(app, caller, &body.agent).await?;
@@ -231,6 +240,10 @@ pub(super) async fn start_session(
         }
     };
     let policy = policy.with_permission_mode(mode);
+    check_policy(app, &policy)?;
+    if body.from_snapshot.is_some() && app.sandboxes.are_pods() {
+        return Err(not_in_pods("snapshots"));
+    }
     if body.from_snapshot.is_some() && (body.system_prompt.is_some() || body.mcp_servers.is_some()) {
         let text = "body/fromSnapshot cannot be combined with systemPrompt or mcpServers: the snapshot has these files";
         return Err(ApiError::Body(text.into()));
@@ -255,8 +268,7 @@ pub(super) async fn start_session(
     };
     if let Err(error) = started.await {
         // The client never learned the id.
-        lifecycle::discard_session(app, &session).await?;
-        return Err(error);
+        return Err(lifecycle::discard_failed(app, &session, error).await);
     }
     for event in [Some(options.creation_event(agent)), mcp_status].iter().flatten() {
         app.store.insert_event(&session.tenant_id, id, event).await?;
@@ -316,7 +328,7 @@ pub(super) async fn start_sandbox(
     verb: &str,
 ) -> Result<(), ApiError> {
     let origin = snapshot.map(|snapshot| SessionOrigin { snapshot, events: None });
-    let record = app.program.create(session.id, &files.folder, files.policy.as_deref(), origin).await;
+    let record = app.sandboxes.create(session.id, &files.folder, files.policy.as_deref(), origin).await;
     let record = record.map_err(|error| ApiError::internal(format!("Failed to {verb} session: {error}")))?;
     app.store.set_running(session.id, &record.sandbox, Status::Active).await?;
     attach_sandbox(app, session, &record, slot, verb)
@@ -396,6 +408,7 @@ pub(super) async fn show(
     responses(
         (status = 200, description = "The updated session", body = SessionResponse),
         (status = 404, description = "No such session"),
+        (status = 501, description = "A session in a pod does not have this"),
     ),
 )]
 pub(super) async fn update_config(
@@ -405,6 +418,10 @@ pub(super) async fn update_config(
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<SessionResponse>, ApiError> {
     find_session(&app, &caller, id).await?;
+    check_start_options(
+        &app,
+        CONFIG_OPTIONS.into_iter().filter(|name| body.get(*name).is_some_and(|value| !value.is_null())),
+    )?;
     let tasks = app.tasks.clone();
     let updated = tasks.run(async move {
         // Concurrent changes of different options are all kept.

@@ -254,10 +254,7 @@ async fn start_fork(
     };
     match started.await {
         Ok(()) => Ok(session),
-        Err(error) => {
-            lifecycle::discard_session(app, &session).await?;
-            Err(error)
-        }
+        Err(error) => Err(lifecycle::discard_failed(app, &session, error).await),
     }
 }
 

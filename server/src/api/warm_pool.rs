@@ -231,7 +231,7 @@ async fn start(app: &App, agent: &Agent, slot: SandboxSlot) -> Result<WarmSandbo
         };
         let files = session_files::create(app, id, request).await;
         let files = files.map_err(|error| Error::new(error.into_text()))?;
-        Ok(app.program.create(id, &files.folder, files.policy.as_deref(), None).await?)
+        Ok(app.sandboxes.create(id, &files.folder, files.policy.as_deref(), None).await?)
     };
     match started.await {
         Ok(record) => Ok(WarmSandbox { id, record, slot }),
@@ -263,9 +263,7 @@ async fn is_active(record: &SessionRecord) -> bool {
 
 /// Ends a sandbox with its files, and deletes its row.
 async fn end_sandbox(app: &App, id: Uuid) -> Result<()> {
-    if app.program.find_session(id).await?.is_some() {
-        app.program.end(id, true).await?;
-    }
+    app.sandboxes.end(id, "", true).await?;
     remove_session_directory(&app.data_dir, id).await;
     app.store.delete_warm_session(id).await
 }

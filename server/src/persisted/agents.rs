@@ -2,13 +2,13 @@
 
 use super::Persisted;
 use super::copy::StoredObject;
-use super::folder_archive::unpack_folder;
 use super::restore_error::RestoreError;
 use super::staging::Staging;
 use super::upload::{CopyOutcome, FOLDER, hash, pack};
 use crate::agent_base::{self, copy_of, current_folder, folder_to_copy, is_placed};
 use crate::agent_folder::{install, is_agent_folder};
 use crate::error::{Context, Error, Result};
+use crate::folder_archive::unpack_folder;
 use crate::store::{Agent, NewCopy};
 use object_store::path::Path as Key;
 use serde_json::json;

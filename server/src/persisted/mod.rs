@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! url             the URL of the store
-//! http_client     the connections of the S3 API
 //! objects         objects of the store as files, with their hashes
 //! copy            what the database has of a copy
 //! change_queue    the sessions and agents to copy
@@ -11,7 +10,6 @@
 //! restore         sessions from copies
 //! restore_error   why a session or an agent was not restored
 //! agents          copies of agent folders
-//! folder_archive  folders and events as compressed files
 //! removals        uploads, and the deletion of objects that no copy has
 //! staging         temporary files
 //! ```
@@ -24,8 +22,6 @@
 mod agents;
 mod change_queue;
 mod copy;
-mod folder_archive;
-mod http_client;
 mod objects;
 mod removals;
 mod restore;

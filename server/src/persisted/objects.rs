@@ -1,9 +1,9 @@
 //! Objects of the snapshot store: files that are written whole and read with a check of their hash.
 
 use super::copy::StoredObject;
-use super::http_client::HyperClient;
 use super::url::SnapshotUrl;
 use crate::error::{Context, Error, Result};
+use crate::http_client::HyperClient;
 use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;

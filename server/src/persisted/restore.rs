@@ -2,11 +2,11 @@
 
 use super::Persisted;
 use super::copy::SessionCopy;
-use super::folder_archive::{decompress, unpack_folder};
 use super::restore_error::RestoreError;
 use super::staging::Staging;
 use crate::allowed_hosts::add_allowed_hosts;
 use crate::error::{Context, Error, Result};
+use crate::folder_archive::{decompress, unpack_folder};
 use crate::saggar::{SessionOrigin, SessionRecord};
 use crate::session_directory::{own_folder, remove_session_directory, session_directory, write_generation};
 use crate::session_policy::SessionPolicy;

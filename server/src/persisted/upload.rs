@@ -4,11 +4,11 @@
 use super::Persisted;
 use super::change_queue::CopyTarget;
 use super::copy::SessionCopy;
-use super::folder_archive::{compress_lines, pack_folder};
 use super::removals::Upload;
 use super::staging::Staging;
 use crate::allowed_hosts::read_allowed_hosts;
 use crate::error::{Context, Error, Result};
+use crate::folder_archive::{compress_lines, pack_folder};
 use crate::running::RunningSession;
 use crate::saggar::{CONTROL_TIMEOUT, call_control};
 use crate::session_directory::{is_here, own_folder, session_directory};

@@ -49,7 +49,7 @@ impl RunningSessions {
     }
 
     async fn end_here(&self, id: Uuid) {
-        if let Err(error) = self.program.end(id, false).await {
+        if let Err(error) = self.sandboxes.end(id, "", false).await {
             return warn!("session {id}: cannot end its sandbox: {error}");
         }
         // The variables can be secrets.

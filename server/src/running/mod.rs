@@ -2,6 +2,7 @@
 
 mod left_behind;
 mod permission_log;
+mod pod_sessions;
 mod recorder;
 mod stored_hosts;
 
@@ -12,7 +13,7 @@ use crate::error::Result;
 use crate::keyed_locks::KeyedLocks;
 use crate::mutex::lock;
 use crate::persisted::ChangeQueue;
-use crate::saggar::{CommandError, Program, SessionRecord, SessionState};
+use crate::saggar::{CommandError, Sandboxes, SessionRecord, SessionSocket, SessionState};
 use crate::session_directory::{is_here, remove_session_directory};
 use crate::store::{Session, Status, Store};
 use crate::traces::TurnSpans;
@@ -39,9 +40,9 @@ pub struct RunningSession {
     /// The name of its sandbox.
     pub sandbox: String,
     /// The path of its bridge socket (saggar-bridge(7)).
-    pub bridge: PathBuf,
+    pub bridge: SessionSocket,
     /// The path of its control socket (saggar-control(7)).
-    pub control: PathBuf,
+    pub control: SessionSocket,
     progress: watch::Sender<Progress>,
     permissions: PermissionLog,
     turn_spans: TurnSpans,
@@ -69,7 +70,7 @@ impl RunningSession {
     fn new(
         session: &Session,
         sandbox: &str,
-        [bridge, control]: [PathBuf; 2],
+        [bridge, control]: [SessionSocket; 2],
         slot: Option<SandboxSlot>,
     ) -> Self {
         RunningSession {
@@ -168,7 +169,7 @@ impl RunningSession {
 #[derive(Debug, Clone)]
 pub struct RunningSessions {
     store: Store,
-    program: Program,
+    sandboxes: Sandboxes,
     data_dir: PathBuf,
     capacity: Capacity,
     changes: ChangeQueue,
@@ -181,14 +182,14 @@ impl RunningSessions {
     /// `changes`.
     pub fn new(
         store: Store,
-        program: Program,
+        sandboxes: Sandboxes,
         data_dir: PathBuf,
         capacity: Capacity,
         changes: ChangeQueue,
     ) -> Self {
         RunningSessions {
             store,
-            program,
+            sandboxes,
             data_dir,
             capacity,
             changes,
@@ -213,11 +214,14 @@ impl RunningSessions {
     /// # Errors
     /// Fails if the database cannot be read or written.
     pub async fn reattach(&self) -> Result<()> {
+        if self.sandboxes.are_pods() {
+            return self.reattach_pods().await;
+        }
         let sessions = self.store.sessions_to_reattach().await?;
         if sessions.is_empty() && !self.changes.is_enabled() {
             return Ok(());
         }
-        let records = match self.program.list().await {
+        let records = match self.sandboxes.program().list().await {
             Ok(records) => records,
             Err(error) => {
                 warn!("cannot reattach to running sessions: {error}");
@@ -345,7 +349,7 @@ impl RunningSessions {
         session: &Session,
     ) -> std::result::Result<Option<SessionRecord>, CommandError> {
         match is_here(&self.data_dir, session).await? {
-            true => self.program.find_session(session.id).await,
+            true => self.sandboxes.find_session(session.id, &session.sandbox_id).await,
             false => Ok(None),
         }
     }

@@ -44,7 +44,7 @@ pub(super) async fn run(sessions: RunningSessions, session: Arc<RunningSession>)
             Err(error) => warn!("session {}: {error}", session.id),
         }
         // The connection can fail while the session is still running.
-        match sessions.program.find_session(session.id).await {
+        match sessions.sandboxes.find_session(session.id, &session.sandbox).await {
             Ok(Some(record)) if record.sandbox == session.sandbox && record.is_served() => {}
             Ok(record) => return finish(&sessions, &session, record.map(|record| record.state)).await,
             Err(error) => warn!("session {}: {error}; retrying", session.id),
@@ -62,7 +62,11 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
     sessions.remove(session);
     let status = status_without_sandbox(state);
     // A client's request to pause, stop or end the session sets its own status and takes precedence, as a new sandbox does.
-    if retry(session, || sessions.store.set_exited(session.id, &session.sandbox, status)).await {
+    let has_changed = retry(session, || sessions.store.set_exited(session.id, &session.sandbox, status)).await
+        // A frozen pod that has ended cannot be resumed.
+        || sessions.sandboxes.are_pods()
+            && retry(session, || sessions.store.change_status(session.id, &[Status::Paused], status)).await;
+    if has_changed {
         info!("sandbox of session {} has exited: status {status}", session.id);
     }
     if status == Status::Ended {
@@ -75,7 +79,8 @@ async fn finish(sessions: &RunningSessions, session: &Arc<RunningSession>, state
 /// Records the events that saggar has stored and the database does not have yet.
 pub(super) async fn record_stored(sessions: &RunningSessions, session: &RunningSession) {
     let recorded = async || {
-        let mut stored = sessions.program.stored_events(session.id, session.recorded())?;
+        let stored = sessions.sandboxes.stored_events(session.id, &session.sandbox, session.recorded());
+        let mut stored = stored.await?;
         record_events(sessions, session, stored.events()).await?;
         stored.finish().await.map_err(Error::from)
     };
@@ -89,7 +94,7 @@ pub(super) async fn record_stored(sessions: &RunningSessions, session: &RunningS
         }
     };
     // A session that was removed meanwhile has no events.
-    if !matches!(sessions.program.find_session(session.id).await, Ok(None)) {
+    if !matches!(sessions.sandboxes.find_session(session.id, &session.sandbox).await, Ok(None)) {
         warn!("session {}: {error}", session.id);
     }
 }
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
     use crate::capacity::Capacity;
     use crate::persisted::ChangeQueue;
-    use crate::saggar::Program;
+    use crate::saggar::{Program, Sandboxes};
     use crate::settings::{Arguments, Settings};
     use crate::store::testing::{TestStore, stores};
     use crate::store::{NewSession, Page};
@@ -256,7 +261,7 @@ mod tests {
         let settings = Settings::read(arguments, |_| None).unwrap();
         RunningSessions::new(
             (**store).clone(),
-            Program::find(&settings, Path::new("/nonexistent")),
+            Sandboxes::new(Program::find(&settings, Path::new("/nonexistent")), None),
             "/nonexistent".into(),
             Capacity::new(1),
             ChangeQueue::new(false),

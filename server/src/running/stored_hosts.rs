@@ -4,11 +4,10 @@
 use super::{RunningSession, RunningSessions};
 use crate::allowed_hosts::read_allowed_hosts;
 use crate::capacity::SandboxSlot;
-use crate::saggar::{SessionRecord, allow_hosts};
+use crate::saggar::{SessionRecord, SessionSocket, allow_hosts};
 use crate::store::{NewEvent, Session};
 use saggar_sys::error::{Code, Error};
 use serde_json::json;
-use std::path::Path;
 use std::slice;
 use std::sync::Arc;
 use tracing::warn;
@@ -36,7 +35,7 @@ impl RunningSessions {
         record: &SessionRecord,
         slot: SandboxSlot,
     ) -> Option<Arc<RunningSession>> {
-        let control = record.control_socket.as_deref()?;
+        let control = record.control_socket.as_ref()?;
         self.allow_stored_hosts(session, control).await;
         self.attach(session, record, slot)
     }
@@ -58,7 +57,7 @@ impl RunningSessions {
     }
 
     /// Hosts that cannot be allowed are recorded and logged: they are not allowed then.
-    async fn allow_stored_hosts(&self, session: &Session, control: &Path) {
+    async fn allow_stored_hosts(&self, session: &Session, control: &SessionSocket) {
         let id = session.id;
         let rules = match read_allowed_hosts(&self.data_dir, id).await {
             Ok(rules) if rules.is_empty() => return,
@@ -81,7 +80,7 @@ impl RunningSessions {
 }
 
 /// Allows these hosts; if one of them is refused, the others nevertheless.
-async fn allow_all_or_each(control: &Path, rules: Vec<String>) -> Option<RefusedHosts> {
+async fn allow_all_or_each(control: &SessionSocket, rules: Vec<String>) -> Option<RefusedHosts> {
     let reason = allow_hosts(control, &rules).await.err()?;
     if !concerns_rule(&reason) {
         return Some(RefusedHosts { rules, reason });

@@ -1,20 +1,18 @@
 //! A client of bridges (saggar-bridge(7)).
 
 use super::EventReader;
+use super::session_socket::{SessionSocket, SocketReader, SocketWriter};
 use crate::error::{Context, Error, Result};
 use saggar_bridge::client::{ClientCommand, EventBody, ReceivedEvent};
-use std::path::Path;
 use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 
 /// A connection that sends commands once, and receives events. Dropping it closes it.
 #[derive(Debug)]
 pub struct BridgeConnection {
-    events: EventReader<OwnedReadHalf>,
+    events: EventReader<SocketReader>,
     /// The write half, until the commands are sent.
-    writer: Option<OwnedWriteHalf>,
+    writer: Option<SocketWriter>,
     /// Dropped with the connection: the task that sends the commands then shuts the write half down.
     _open: Option<oneshot::Sender<()>>,
 }
@@ -24,9 +22,8 @@ impl BridgeConnection {
     ///
     /// # Errors
     /// Fails if the connection cannot be established or the peer is not a bridge.
-    pub async fn connect(socket: &Path) -> Result<Self> {
-        let stream = UnixStream::connect(socket).await.context(|| "cannot connect to the bridge")?;
-        let (reader, writer) = stream.into_split();
+    pub async fn connect(socket: &SessionSocket) -> Result<Self> {
+        let (reader, writer) = socket.connect().await.context(|| "cannot connect to the bridge")?;
         let mut connection =
             BridgeConnection { events: EventReader::new(reader), writer: Some(writer), _open: None };
         match connection.receive().await? {
@@ -40,7 +37,7 @@ impl BridgeConnection {
     ///
     /// # Errors
     /// As [`BridgeConnection::connect`].
-    pub async fn open(socket: &Path, commands: &[ClientCommand]) -> Result<Self> {
+    pub async fn open(socket: &SessionSocket, commands: &[ClientCommand]) -> Result<Self> {
         let mut connection = BridgeConnection::connect(socket).await?;
         connection.send(commands);
         Ok(connection)
@@ -57,9 +54,10 @@ impl BridgeConnection {
         // and it writes everything, even if the connection is dropped meanwhile.
         tokio::spawn(async move {
             // After a write error there is no answer to wait for: the reader finds the connection closed.
-            if writer.write_all(&lines).await.is_ok() {
-                // Returning shuts the write half down, and the bridge closes the connection after its last answer.
+            if writer.write_all(&lines).await.is_ok() && writer.flush().await.is_ok() {
                 let _ = dropped.await;
+                // The bridge closes the connection after its last answer.
+                let _ = writer.shutdown().await;
             }
         });
     }
@@ -73,7 +71,7 @@ impl BridgeConnection {
     }
 
     /// The events of this connection.
-    pub fn events(&mut self) -> &mut EventReader<OwnedReadHalf> {
+    pub fn events(&mut self) -> &mut EventReader<SocketReader> {
         &mut self.events
     }
 }

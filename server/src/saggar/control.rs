@@ -1,13 +1,12 @@
 //! A client of control sockets (saggar-control(7)).
 
+use super::SessionSocket;
 use saggar_bridge::control::client::take_result;
 use saggar_bridge::control::server::PROTOCOL_VERSION;
 use saggar_sys::error::{Code, Error, Result};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 /// Maximum wait for the response to a call that does not wait for programs in the sandbox.
@@ -18,25 +17,32 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 /// # Errors
 /// Fails if the connection or the call fails, or there is no response after `max_wait`. [`Code::Unsupported`] and
 /// [`Code::State`] are those of saggar-control(7).
-pub async fn call_control(socket: &Path, method: &str, params: &Value, max_wait: Duration) -> Result<Value> {
+pub async fn call_control(
+    socket: &SessionSocket,
+    method: &str,
+    params: &Value,
+    max_wait: Duration,
+) -> Result<Value> {
     match timeout(max_wait, call(socket, method, params)).await {
         Ok(result) => result,
         Err(_) => Err(Error::new(Code::System, format!("no response to {method} within {max_wait:?}"))),
     }
 }
 
-async fn call(socket: &Path, method: &str, params: &Value) -> Result<Value> {
+async fn call(socket: &SessionSocket, method: &str, params: &Value) -> Result<Value> {
     let failed = |error| Error::system(format_args!("call {method} on the control socket"), error);
-    let mut stream = BufReader::new(UnixStream::connect(socket).await.map_err(failed)?);
+    let (reader, mut writer) = socket.connect().await.map_err(failed)?;
+    let mut reader = BufReader::new(reader);
     let calls = [("hello", &json!({ "version": PROTOCOL_VERSION })), (method, params)];
     for (id, (method, params)) in calls.into_iter().enumerate() {
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        stream.get_mut().write_all(format!("{call}\n").as_bytes()).await.map_err(failed)?;
+        writer.write_all(format!("{call}\n").as_bytes()).await.map_err(failed)?;
     }
+    writer.flush().await.map_err(failed)?;
     let mut line = String::new();
     loop {
         line.clear();
-        if stream.read_line(&mut line).await.map_err(failed)? == 0 {
+        if reader.read_line(&mut line).await.map_err(failed)? == 0 {
             return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
         }
         let mut response: Value = serde_json::from_str(&line).map_err(|error| failed(error.into()))?;

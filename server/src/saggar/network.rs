@@ -1,12 +1,12 @@
 //! The network of a running sandbox, on the control socket (saggar-control(7)).
 
+use super::SessionSocket;
 use super::control::{CONTROL_TIMEOUT, call_control};
 use crate::allowed_hosts::add_once;
 use saggar_sys::error::{Code, Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::path::Path;
 use utoipa::ToSchema;
 
 /// The mode in which there are rules and counts for hosts (saggar-policy(5), `network.mode`).
@@ -76,7 +76,7 @@ struct RuleLists {
 ///
 /// # Errors
 /// As [`call_control`].
-pub async fn read_network(control: &Path) -> Result<NetworkObject> {
+pub async fn read_network(control: &SessionSocket) -> Result<NetworkObject> {
     let state = read_state(control).await?;
     let hosts = match state.network_mode.as_str() {
         MODE_POLICY => {
@@ -96,7 +96,7 @@ pub async fn read_network(control: &Path) -> Result<NetworkObject> {
 /// # Errors
 /// [`Code::Invalid`] for an invalid rule; [`Code::Unsupported`] in another mode than `policy`, and if the policy has locked
 /// the network; [`Code::State`] if a port is in use; otherwise as [`call_control`].
-pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<bool> {
+pub async fn allow_hosts(control: &SessionSocket, rules: &[String]) -> Result<bool> {
     let mut attempts = 1;
     loop {
         let state = read_state(control).await?;
@@ -117,7 +117,7 @@ pub async fn allow_hosts(control: &Path, rules: &[String]) -> Result<bool> {
     }
 }
 
-async fn read_state(control: &Path) -> Result<NetworkState> {
+async fn read_state(control: &SessionSocket) -> Result<NetworkState> {
     parse(call_control(control, "state", &json!({}), CONTROL_TIMEOUT).await?)
 }
 

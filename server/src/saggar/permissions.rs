@@ -1,11 +1,11 @@
 //! Permission requests of an agent, on the control socket (saggar-control(7)).
 
+use super::SessionSocket;
 use super::control::{CONTROL_TIMEOUT, call_control};
 use crate::clock;
 use saggar_sys::error::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::path::Path;
 use utoipa::ToSchema;
 
 /// The tool of a request about a connection to a host (saggar-bridge(7), Network requests).
@@ -70,7 +70,7 @@ impl From<&PermissionRequest> for PermissionObject {
 ///
 /// # Errors
 /// As [`call_control`].
-pub async fn list_permissions(control: &Path) -> Result<Vec<PermissionRequest>> {
+pub async fn list_permissions(control: &SessionSocket) -> Result<Vec<PermissionRequest>> {
     let mut result = call_control(control, "permission.list", &json!({}), CONTROL_TIMEOUT).await?;
     serde_json::from_value(result["open"].take()).map_err(|error| {
         Error::new(Code::System, format!("saggar sent an invalid permission request: {error}"))
@@ -81,7 +81,7 @@ pub async fn list_permissions(control: &Path) -> Result<Vec<PermissionRequest>> 
 ///
 /// # Errors
 /// [`Code::State`] if the request is not open; otherwise as [`call_control`].
-pub async fn answer_permission(control: &Path, id: &str, response: &Value) -> Result<()> {
+pub async fn answer_permission(control: &SessionSocket, id: &str, response: &Value) -> Result<()> {
     let params = json!({ "id": id, "response": response });
     call_control(control, "permission.respond", &params, CONTROL_TIMEOUT).await.map(drop)
 }

@@ -1,6 +1,6 @@
 //! The program `saggar`: each method runs `saggar session …` or another command as a process (saggar-session(1)).
 
-use super::EventReader;
+use super::{EventReader, SessionSocket, SocketReader};
 use crate::error::Error;
 use crate::persisted::SnapshotUrl;
 use crate::settings::Settings;
@@ -89,9 +89,9 @@ pub struct SessionRecord {
     #[serde(default, deserialize_with = "null_as_default")]
     pub sandbox: String,
     /// The bridge socket; `None` if no supervisor is running.
-    pub bridge_socket: Option<PathBuf>,
+    pub bridge_socket: Option<SessionSocket>,
     /// The control socket; `None` if no supervisor is running.
-    pub control_socket: Option<PathBuf>,
+    pub control_socket: Option<SessionSocket>,
 }
 
 fn null_as_default<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
@@ -129,9 +129,7 @@ impl Program {
     /// Finds the program: the path in the settings, else `saggar` in the directory of this program, else in `PATH`. The
     /// state directory of its sessions is in the data directory. A missing program is logged.
     pub fn find(settings: &Settings, data_dir: &Path) -> Self {
-        let sibling =
-            || Some(std::env::current_exe().ok()?.with_file_name("saggar")).filter(|path| path.exists());
-        let path = settings.saggar.clone().or_else(sibling).unwrap_or_else(|| PathBuf::from("saggar"));
+        let path = settings.saggar.clone().unwrap_or_else(default_program);
         let program = Program {
             path,
             state_directory: data_dir.join("saggar"),
@@ -209,8 +207,7 @@ impl Program {
     pub fn stored_events(&self, id: Uuid, after: u64) -> Result<StoredEvents, CommandError> {
         let mut command = self.command("events");
         command.args(["--after", &after.to_string(), &id.to_string()]);
-        let (process, output) = start_piped(command)?;
-        Ok(StoredEvents { process, events: EventReader::new(output) })
+        StoredEvents::of(command)
     }
 
     /// Writes the stored events of a session to a new file with mode 0600, as [`Program::stored_events`] reads them.
@@ -253,6 +250,18 @@ impl Program {
         run_briefly(command, b"").await.map(drop)
     }
 
+    /// The same for a session that saggar may not know, or that may have ended.
+    ///
+    /// # Errors
+    /// Fails if the session cannot be ended.
+    pub async fn end_if_known(&self, id: Uuid, remove: bool) -> Result<(), CommandError> {
+        match self.find_session(id).await? {
+            None => Ok(()),
+            Some(record) if record.state == SessionState::Ended && !remove => Ok(()),
+            Some(_) => self.end(id, remove).await,
+        }
+    }
+
     /// The state directory of the sessions of the server.
     pub(super) fn state_directory(&self) -> &Path {
         &self.state_directory
@@ -277,6 +286,12 @@ impl Program {
     }
 }
 
+/// `saggar` in the directory of this program, else in `PATH`.
+pub fn default_program() -> PathBuf {
+    let sibling = std::env::current_exe().map(|path| path.with_file_name("saggar"));
+    sibling.ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("saggar"))
+}
+
 /// Whether a variable is for the server alone, and can contain a key: the sandbox must not inherit it.
 fn is_of_server(name: &[u8]) -> bool {
     name.starts_with(b"ASH_")
@@ -288,16 +303,27 @@ fn is_of_server(name: &[u8]) -> bool {
         || name.starts_with(b"OTEL_EXPORTER_OTLP_") && name.ends_with(b"HEADERS")
 }
 
-/// The output of `saggar session events`.
+/// The stored events of a session: the output of `saggar session events`, or of the relay of a pod.
 #[derive(Debug)]
 pub struct StoredEvents {
-    process: PipedProcess,
-    events: EventReader<ChildStdout>,
+    /// None of a relay, whose response fails if its process does.
+    process: Option<PipedProcess>,
+    events: EventReader<SocketReader>,
 }
 
 impl StoredEvents {
+    fn of(command: Command) -> Result<Self, CommandError> {
+        let (process, output) = start_piped(command)?;
+        Ok(StoredEvents { process: Some(process), events: EventReader::new(Box::new(output)) })
+    }
+
+    /// The events in a response of a relay.
+    pub(super) fn of_relay(response: SocketReader) -> Self {
+        StoredEvents { process: None, events: EventReader::new(response) }
+    }
+
     /// The events.
-    pub fn events(&mut self) -> &mut EventReader<ChildStdout> {
+    pub fn events(&mut self) -> &mut EventReader<SocketReader> {
         &mut self.events
     }
 
@@ -305,8 +331,9 @@ impl StoredEvents {
     ///
     /// # Errors
     /// Fails if it did not print all events.
-    pub async fn finish(mut self) -> Result<(), CommandError> {
-        match self.process.wait().await {
+    pub async fn finish(self) -> Result<(), CommandError> {
+        let Some(mut process) = self.process else { return Ok(()) };
+        match process.wait().await {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(CommandError::new(format!("saggar session events exited with {status}"))),
             Err(error) => Err(CommandError::new(format!("cannot wait for saggar: {error}"))),
@@ -423,7 +450,8 @@ mod tests {
         let line = r#"{"version":1,"id":"a","state":"active","sandbox":"s","bridgeSocket":"/b","controlSocket":null,"more":1}"#;
         let found = parse_record(line).unwrap();
         assert_eq!((found.state, found.sandbox.as_str()), (SessionState::Active, "s"));
-        assert_eq!((found.bridge_socket, found.control_socket), (Some("/b".into()), None));
+        assert!(matches!(found.bridge_socket, Some(SessionSocket::Local(path)) if path == Path::new("/b")));
+        assert!(found.control_socket.is_none());
         assert!(parse_record("x").unwrap_err().to_string().contains("invalid session record"));
     }
 

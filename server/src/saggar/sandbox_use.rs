@@ -1,12 +1,15 @@
 //! The resources that a running sandbox uses, on the control socket (saggar-control(7), `stats`).
 
+use super::SessionSocket;
 use super::control::{CONTROL_TIMEOUT, call_control};
 use super::network::{HostTraffic, parse};
 use saggar_sys::error::{Code, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::path::Path;
 use utoipa::ToSchema;
+
+/// Limits from this number on are none: cgroup v1 rounds the largest number down to a page.
+const UNLIMITED: u64 = 1 << 62;
 
 /// Resources that a sandbox uses, and its limits. What the host does not count is null.
 #[derive(Debug, Serialize, ToSchema)]
@@ -64,8 +67,37 @@ struct ExceededLimits {
 }
 
 impl SandboxUse {
+    /// Converts the result of `stats` for a container, which has the form of runc (saggar-oci(8), `events`): numbers that
+    /// are 0 are left out, and times are in nanoseconds.
+    fn of_container(stats: &Value) -> Self {
+        let number = |path: &str| stats.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        let some = |path: &str| Some(number(path)).filter(|number| *number > 0);
+        SandboxUse {
+            cpu: Some(CpuUse {
+                usage_usec: number("/cpu/usage/total") / 1000,
+                throttled_usec: Some(number("/cpu/throttling/throttledTime") / 1000),
+                max_usec: None,
+            }),
+            memory: Some(LimitedUse {
+                current: number("/memory/usage/usage"),
+                peak: some("/memory/usage/max"),
+                max: some("/memory/usage/limit").filter(|limit| *limit < UNLIMITED),
+            }),
+            pids: Some(LimitedUse {
+                current: number("/pids/current"),
+                peak: None,
+                max: some("/pids/limit").filter(|limit| *limit < UNLIMITED),
+            }),
+            exceeded: ExceededLimits { oom_kills: None, memory: None, pids: None, cpu: None },
+            hosts: Vec::new(),
+        }
+    }
+
     /// Converts the result of `stats`.
     fn parse(mut stats: Value) -> Result<Self> {
+        if stats["cpu"]["usage"].is_object() {
+            return Ok(SandboxUse::of_container(&stats));
+        }
         let hosts = match stats["network"]["hosts"].take() {
             Value::Null => Vec::new(),
             hosts => parse(hosts)?,
@@ -101,7 +133,7 @@ impl SandboxUse {
 ///
 /// # Errors
 /// As [`call_control`].
-pub async fn read_sandbox_use(control: &Path) -> Result<SandboxUse> {
+pub async fn read_sandbox_use(control: &SessionSocket) -> Result<SandboxUse> {
     match call_control(control, "stats", &json!({}), CONTROL_TIMEOUT).await {
         // Without a cgroup nothing is counted.
         Err(error) if error.code() == Code::Unsupported => SandboxUse::parse(json!({})),
@@ -112,6 +144,19 @@ pub async fn read_sandbox_use(control: &Path) -> Result<SandboxUse> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn use_of_a_container_is_that_of_its_cgroups() {
+        let stats = json!({
+            "cpu": { "usage": { "total": 5_000_000, "kernel": 1, "user": 2 }, "throttling": {} },
+            "memory": { "usage": { "limit": 9_223_372_036_854_771_712_u64, "usage": 4096, "max": 8192 } },
+            "pids": { "current": 3, "limit": 64 },
+        });
+        let shown = serde_json::to_value(SandboxUse::parse(stats).unwrap()).unwrap();
+        assert_eq!(shown["cpu"], json!({ "usageUsec": 5000, "throttledUsec": 0, "maxUsec": null }));
+        assert_eq!(shown["memory"], json!({ "current": 4096, "peak": 8192, "max": null }));
+        assert_eq!(shown["pids"], json!({ "current": 3, "peak": null, "max": 64 }));
+    }
 
     #[test]
     fn what_is_not_counted_is_null() {

@@ -74,7 +74,7 @@ pub struct UsageEventRow {
     pub event_type: String,
     /// The number, or the cost in millionths of a US dollar.
     pub value: i64,
-    /// Insertion time, as a timestamp of [`clock`].
+    /// Insertion time, as a timestamp of [`crate::clock`].
     pub created_at: String,
 }
 

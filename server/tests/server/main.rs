@@ -35,6 +35,7 @@ mod permissions;
 mod persisted_agents;
 mod persisted_failures;
 mod persisted_sessions;
+mod pods;
 mod postgres;
 mod python_client;
 mod quarantine;

@@ -13,8 +13,11 @@ fn page() -> String {
 
 #[test]
 fn page_lists_the_options_of_help() {
-    let help = Command::new(env!("CARGO_BIN_EXE_saggar-server")).arg("--help").output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
+    let help = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_saggar-server")).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let help = help(&["--help"]) + &help(&["relay", "--help"]);
     let of_help: BTreeSet<&str> = help
         .split_whitespace()
         .filter_map(|word| word.strip_prefix("--"))

@@ -20,8 +20,11 @@ const WITH_SECRET: [(&str, &str); 1] = [("401", "The secret is missing or wrong"
 const WITH_BODY: [(&str, &str); 2] =
     [("408", "The body did not arrive in time"), ("413", "The body is too large")];
 
-/// Adds the common responses that the operation does not have, and the schema of errors.
-pub(super) fn add(operation: &mut Operation) {
+const NOT_IN_PODS: (&str, &str) = ("501", "The sessions of this server run in pods");
+
+/// Adds the common responses that the operation does not have, and the schema of errors. `in_pods` is whether sessions in
+/// pods have the operation.
+pub(super) fn add(operation: &mut Operation, in_pods: bool) {
     let is_documentation = operation.tags.iter().flatten().any(|tag| tag == "Documentation");
     let is_internal =
         operation.security.as_ref().is_some_and(|schemes| *schemes != [SecurityRequirement::default()]);
@@ -33,6 +36,9 @@ pub(super) fn add(operation: &mut Operation) {
         None => common.extend(WITH_KEY),
         Some(_) if is_internal => common.extend(WITH_SECRET),
         Some(_) => {}
+    }
+    if !in_pods {
+        common.push(NOT_IN_PODS);
     }
     if operation.request_body.is_some() {
         common.extend(WITH_BODY);

@@ -6,6 +6,7 @@ pub(super) mod handlers;
 mod page;
 
 use super::operations;
+use super::pod_sessions::left_out;
 use crate::api::error::ErrorBody;
 use crate::body_limits::BodyLimits;
 use std::mem;
@@ -82,7 +83,8 @@ pub(super) fn base() -> OpenApi {
 fn complete(document: &mut OpenApi) {
     for (path, mut item) in mem::take(&mut document.paths.paths) {
         let operations = [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete];
-        operations.into_iter().flatten().for_each(common_responses::add);
+        let in_pods = left_out(&path).is_none();
+        operations.into_iter().flatten().for_each(|operation| common_responses::add(operation, in_pods));
         // The router marks a parameter that can contain slashes; OpenAPI has no such mark.
         document.paths.paths.insert(path.replace("{*", "{"), item);
     }

@@ -5,6 +5,7 @@ mod client;
 pub(crate) mod collector;
 mod conformity;
 pub(crate) mod cutting_proxy;
+pub(crate) mod kubernetes;
 pub(crate) mod postgres;
 mod process;
 pub(crate) mod s3;

@@ -5213,6 +5213,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description A session in a pod does not have this */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -5499,6 +5508,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -5577,6 +5595,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5684,6 +5711,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5800,6 +5836,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description A session in a pod does not have this */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -5882,6 +5927,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5998,6 +6052,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6292,6 +6355,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -6399,6 +6471,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -6484,6 +6565,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6579,6 +6669,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -6657,6 +6756,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6830,6 +6938,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7046,6 +7163,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description A session in a pod does not have this */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -7124,6 +7250,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7240,6 +7375,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7621,6 +7765,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -7730,6 +7883,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7916,6 +8078,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -8010,6 +8181,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -8097,6 +8277,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -8175,6 +8364,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8443,6 +8641,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The sessions of this server run in pods */
+            501: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description The server is not ready; the request can be repeated */
             503: {
                 headers: {
@@ -8543,6 +8750,15 @@ export interface operations {
             };
             /** @description saggar or the database failed */
             500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The sessions of this server run in pods */
+            501: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -9,21 +9,26 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Writes a folder to a new file with mode 0600. Symbolic links are written as links.
-pub(super) fn pack_folder(folder: &Path, file: &Path) -> io::Result<()> {
-    let mut archive = tar::Builder::new(GzEncoder::new(create_private(file)?, Compression::default()));
+pub(crate) fn pack_folder(folder: &Path, file: &Path) -> io::Result<()> {
+    pack_folder_to(folder, create_private(file)?)?.flush()
+}
+
+/// Writes a folder, and returns the writer. Symbolic links are written as links.
+pub(crate) fn pack_folder_to<W: Write>(folder: &Path, output: W) -> io::Result<W> {
+    let mut archive = tar::Builder::new(GzEncoder::new(output, Compression::default()));
     archive.follow_symlinks(false);
     archive.append_dir_all(".", folder)?;
-    archive.into_inner()?.finish()?.flush()
+    archive.into_inner()?.finish()
 }
 
 /// Creates a folder with the content of an archive. Its members stay in the folder.
-pub(super) fn unpack_folder(file: &Path, folder: &Path) -> io::Result<()> {
+pub(crate) fn unpack_folder(file: &Path, folder: &Path) -> io::Result<()> {
     fs::create_dir(folder)?;
     tar::Archive::new(GzDecoder::new(BufReader::new(File::open(file)?))).unpack(folder)
 }
 
 /// Compresses lines of text into a new file with mode 0600, and returns the last line.
-pub(super) fn compress_lines(from: &Path, to: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn compress_lines(from: &Path, to: &Path) -> io::Result<Vec<u8>> {
     let mut lines = BufReader::new(File::open(from)?);
     let mut encoder = GzEncoder::new(create_private(to)?, Compression::default());
     let (mut line, mut last) = (Vec::new(), Vec::new());
@@ -37,7 +42,7 @@ pub(super) fn compress_lines(from: &Path, to: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Decompresses a file into a new one with mode 0600.
-pub(super) fn decompress(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn decompress(from: &Path, to: &Path) -> io::Result<()> {
     let mut output = create_private(to)?;
     io::copy(&mut GzDecoder::new(BufReader::new(File::open(from)?)), &mut output)?;
     output.flush()

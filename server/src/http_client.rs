@@ -1,5 +1,5 @@
-//! The HTTP client of the S3 API: hyper, with rustls and the certificates of the system. Each request has a connection of
-//! its own: they are few and large.
+//! The HTTP client of the S3 API and of the Kubernetes API: hyper, with rustls. Each request has a connection of its own:
+//! they are few, or large.
 
 use crate::error::{Context, Result};
 use async_trait::async_trait;
@@ -14,9 +14,11 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
 };
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -29,29 +31,37 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the transfer of a request and the wait for the head of its response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Opens connections for object_store.
+/// Sends requests, also for object_store.
 #[derive(Debug, Clone)]
-pub(super) struct HyperClient {
+pub(crate) struct HyperClient {
     tls: Arc<ClientConfig>,
 }
 
 impl HyperClient {
-    /// Reads the certificates of the system, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
+    /// Trusts the certificates of the system, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
     ///
     /// # Errors
     /// Fails if rustls refuses its own defaults.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let mut roots = RootCertStore::empty();
         // Without any, each TLS connection fails with the reason.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .context(|| "cannot use TLS")?;
-        Ok(HyperClient { tls: Arc::new(config.with_root_certificates(roots).with_no_client_auth()) })
+        Ok(HyperClient { tls: Arc::new(config()?.with_root_certificates(roots).with_no_client_auth()) })
     }
 
-    async fn connect_and_send(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+    /// Trusts only the certificate authorities in this file, in PEM.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or has no valid certificate.
+    pub(crate) fn trusting(file: &Path) -> Result<Self> {
+        Ok(HyperClient { tls: trusting(file, None)? })
+    }
+
+    /// Sends a request to the host of its URL.
+    ///
+    /// # Errors
+    /// Fails if the connection or the transfer fails.
+    pub(crate) async fn send(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
         let target = RequestTarget::of(request.uri())?;
         let connect = async {
             let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
@@ -70,6 +80,30 @@ impl HyperClient {
     }
 }
 
+/// The configuration of a client that trusts only the certificate authorities in this file, in PEM. `identity` has the
+/// files of its own certificate and key, if it has one.
+///
+/// # Errors
+/// Fails if a file cannot be read, or has no valid certificate or key.
+pub(crate) fn trusting(authorities: &Path, identity: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>> {
+    let builder = config()?.with_root_certificates(crate::tls::read_authorities(authorities)?);
+    let Some((certificate, key)) = identity else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let context = |file: &Path| format!("cannot use {}", file.display());
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
+        .context(|| context(certificate))?;
+    let private = PrivateKeyDer::from_pem_file(key).context(|| context(key))?;
+    let config = builder.with_client_auth_cert(chain, private);
+    Ok(Arc::new(config.context(|| format!("{} with the key {}", context(certificate), key.display()))?))
+}
+
+fn config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .context(|| "cannot use TLS")
+}
+
 impl HttpConnector for HyperClient {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.clone()))
@@ -79,7 +113,7 @@ impl HttpConnector for HyperClient {
 #[async_trait]
 impl HttpService for HyperClient {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
-        self.connect_and_send(request).await
+        self.send(request).await
     }
 }
 
