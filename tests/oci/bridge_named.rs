@@ -135,6 +135,7 @@ as_each_caller! {
         let beside = beside(&bench, &id);
         beside[0].signal(Signal::SIGKILL);
         both_gone(&beside);
+        bench.wait_stopped(&id);
         bench.say(&["delete", &id]).ok();
         let first = named.stored(&bench, 0);
         if caller.is_root() {
