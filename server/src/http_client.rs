@@ -2,6 +2,7 @@
 //! they are few, or large.
 
 use crate::error::{Context, Result};
+use crate::tls::{read_authorities, read_chain};
 use async_trait::async_trait;
 use http_body_util::BodyExt;
 use hyper::Uri;
@@ -15,7 +16,7 @@ use object_store::client::{
     HttpService,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use std::io;
 use std::path::Path;
@@ -86,12 +87,10 @@ impl HyperClient {
 /// # Errors
 /// Fails if a file cannot be read, or has no valid certificate or key.
 pub(crate) fn trusting(authorities: &Path, identity: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>> {
-    let builder = config()?.with_root_certificates(crate::tls::read_authorities(authorities)?);
+    let builder = config()?.with_root_certificates(read_authorities(authorities)?);
     let Some((certificate, key)) = identity else { return Ok(Arc::new(builder.with_no_client_auth())) };
     let context = |file: &Path| format!("cannot use {}", file.display());
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
-        .context(|| context(certificate))?;
+    let chain = read_chain(certificate)?;
     let private = PrivateKeyDer::from_pem_file(key).context(|| context(key))?;
     let config = builder.with_client_auth_cert(chain, private);
     Ok(Arc::new(config.context(|| format!("{} with the key {}", context(certificate), key.display()))?))

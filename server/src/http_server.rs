@@ -2,6 +2,7 @@
 //! number is limited: a client without a key must not be able to use up the descriptors of the server.
 
 use crate::api::Connection;
+use crate::error::{Context, Result};
 use axum::Router;
 use axum::extract::ConnectInfo;
 use futures_util::future::Either;
@@ -12,10 +13,12 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -60,6 +63,33 @@ struct Accepted<S> {
     connection: Connection,
     /// Held until the connection ends.
     permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Listens on an address, and returns the one that the kernel has chosen if the port is 0.
+///
+/// # Errors
+/// Fails if the address cannot be used.
+pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .await
+        .context(|| format!("cannot listen on {address} (choose another address with --listen)"))?;
+    let address = listener.local_addr().context(|| "cannot read the listening address")?;
+    Ok((listener, address))
+}
+
+/// Returns a future that completes at the first SIGTERM or SIGINT.
+///
+/// # Errors
+/// Fails if the signals cannot be handled.
+pub fn end_requested() -> Result<impl Future<Output = ()> + Send + 'static> {
+    let mut terminate = signal(SignalKind::terminate()).context(|| "cannot handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context(|| "cannot handle SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Serves requests until `shutdown` completes, and then those that are in progress.

@@ -81,7 +81,7 @@ use crate::api::App;
 use crate::capacity::Capacity;
 use crate::cipher::CredentialCipher;
 use crate::data_lock::lock_data_directory;
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::http_server::ConnectionLimits;
 use crate::kubernetes::Pods;
 use crate::machine_id::machine_id;
@@ -99,8 +99,6 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -123,14 +121,10 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     }
     let machine = machine_id(&data_dir)?;
     let store = Store::open(&database_url).await?.for_machine(&machine);
-    let program = Program::find(&settings, &data_dir);
     let pods = settings.kubernetes.clone().map(|kubernetes| Pods::new(kubernetes, machine)).transpose()?;
-    let sandboxes = Sandboxes::new(program.clone(), pods);
+    let sandboxes = Sandboxes::new(Program::find(&settings, &data_dir), pods);
     let certificate = settings.tls.clone().map(ServerCertificate::load).transpose()?.map(Arc::new);
-    let listener = TcpListener::bind(settings.listen)
-        .await
-        .context(|| format!("cannot listen on {} (choose another address with --listen)", settings.listen))?;
-    let address = listener.local_addr().context(|| "cannot read the listening address")?;
+    let (listener, address) = http_server::listen(settings.listen).await?;
     let initial_key = api_key::create_initial_key(&store, &settings, &data_dir).await?;
     let cipher = CredentialCipher::load(&settings, &data_dir)?;
     api::seal_stored_variables(&store, &cipher).await?;
@@ -138,7 +132,7 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
     let changes = ChangeQueue::new(settings.snapshot_url.is_some());
     let running = RunningSessions::new(store.clone(), sandboxes.clone(), data_dir.clone(), capacity, changes);
     let open = |url| {
-        let parts = (store.clone(), program.clone(), running.clone());
+        let parts = (store.clone(), sandboxes.program().clone(), running.clone());
         Persisted::open(url, parts, cipher.clone(), data_dir.clone())
     };
     let persisted = settings.snapshot_url.as_ref().map(open).transpose()?;
@@ -147,8 +141,7 @@ pub async fn serve(settings: Settings, traces: Option<TraceExport>) -> Result<()
         Some(persisted) => Some(persisted.start().await?),
         None => None,
     };
-    let app =
-        Arc::new(App::new(&settings, data_dir, store, cipher, (program, sandboxes), running, persisted));
+    let app = Arc::new(App::new(&settings, data_dir, store, cipher, sandboxes, running, persisted));
 
     if let Some(persisted) = app.persisted.clone() {
         tokio::spawn(async move { persisted.restore_agents().await });
@@ -223,13 +216,9 @@ fn shutdown_signal(
     tasks: Tasks,
     manager: Arc<ServiceManager>,
 ) -> Result<impl Future<Output = ()> + Send + 'static> {
-    let mut terminate = signal(SignalKind::terminate()).context(|| "cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context(|| "cannot handle SIGINT")?;
+    let requested = http_server::end_requested()?;
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        requested.await;
         info!("shutting down; sessions continue");
         manager.notify_stopping();
         tasks.begin_shutdown();

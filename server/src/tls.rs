@@ -107,14 +107,24 @@ impl ResolvesServerCert for ServerCertificate {
     }
 }
 
-fn read(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
-    let context = |file: &Path| format!("cannot use TLS file {}", file.display());
-    let chain = CertificateDer::pem_file_iter(&files.certificate)
+/// Reads a certificate, and those of intermediate authorities that follow it, in PEM.
+///
+/// # Errors
+/// Fails if the file cannot be read, or has none.
+pub(crate) fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let context = || format!("cannot use TLS file {}", file.display());
+    let chain = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
-        .context(|| context(&files.certificate))?;
-    if chain.is_empty() {
-        return Err(Error::new(format!("{}: it contains no certificate", context(&files.certificate))));
+        .context(context)?;
+    match chain.is_empty() {
+        true => Err(Error::new(format!("{}: it contains no certificate", context()))),
+        false => Ok(chain),
     }
+}
+
+fn read(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey> {
+    let chain = read_chain(&files.certificate)?;
+    let context = |file: &Path| format!("cannot use TLS file {}", file.display());
     // A group may read it, as the group ssl-cert of Debian.
     let metadata = fs::metadata(&files.key).context(|| context(&files.key))?;
     if metadata.permissions().mode() & 0o007 != 0 {

@@ -82,7 +82,7 @@ pub use environment::program_environment;
 pub use folder::{FolderParser, FolderText};
 pub use hosts::{Destination, HostRule};
 pub use layer::{PolicyLayer, Setting};
-pub use load::{LoadedPolicy, PolicySources, load_policy, user_directory};
+pub use load::{FOLDER_FILE_NAMES, LoadedPolicy, PolicySources, load_policy, user_directory};
 pub use mailbox::{MailboxName, RunNumber};
 pub use mcp::SessionPattern;
 pub use names::{

@@ -27,7 +27,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file names of a folder's policy. A folder that has both is an error.
-pub(super) const FOLDER_FILE_NAMES: [&str; 2] = ["saggar.toml", ".saggar.toml"];
+pub const FOLDER_FILE_NAMES: [&str; 2] = ["saggar.toml", ".saggar.toml"];
 /// The hint for a folder's policy that asks for more than it may.
 const WIDEN_HINT: &str = "to permit more, use an option of the command line, --policy FILE, or the configuration of the user or the host";
 

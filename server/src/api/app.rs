@@ -89,7 +89,7 @@ impl App {
         data_dir: PathBuf,
         store: Store,
         credential_cipher: CredentialCipher,
-        (program, sandboxes): (Program, Sandboxes),
+        sandboxes: Sandboxes,
         running: RunningSessions,
         persisted: Option<Persisted>,
     ) -> Self {
@@ -103,7 +103,7 @@ impl App {
                 false => settings.model_apis.clone(),
             },
             permission_mode: settings.permission_mode,
-            program,
+            program: sandboxes.program().clone(),
             sandboxes,
             running,
             allowed_hosts: settings.allowed_hosts.clone(),

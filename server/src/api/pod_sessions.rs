@@ -7,6 +7,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use saggar_policy::FOLDER_FILE_NAMES;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,9 +28,6 @@ const LEFT_OUT: [(&str, &str); 14] = [
     ("attachments", "attachments"),
     ("logs", "the log of a session"),
 ];
-
-/// The policies in the folder of an agent (saggar-policy(5), FILES).
-const POLICY_FILES: [&str; 2] = ["saggar.toml", ".saggar.toml"];
 
 /// Answers requests that no session in a pod can serve.
 pub(super) async fn refuse_left_out(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
@@ -81,7 +79,7 @@ pub(super) fn check_start_options<'a>(
 /// # Errors
 /// 501.
 pub(super) async fn check_folder(app: &App, folder: &Path) -> Result<(), ApiError> {
-    for name in POLICY_FILES {
+    for name in FOLDER_FILE_NAMES {
         if app.sandboxes.are_pods() && tokio::fs::try_exists(folder.join(name)).await.unwrap_or(true) {
             return Err(not_in_pods(&format!("the policy {name} in the folder of the agent")));
         }

@@ -8,7 +8,8 @@ use super::settings::KubernetesSettings;
 use super::template::{SERVER_LABEL, SESSION_LABEL, SessionPod};
 use crate::error::{Context, Error, Result};
 use crate::saggar::{
-    BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionSocket, SessionState, SocketReader, call_control,
+    BridgeConnection, CONTROL_TIMEOUT, SessionRecord, SessionSocket, SessionState, SocketReader,
+    call_connected, call_control,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -46,6 +47,14 @@ struct FoundPod {
     status: PodStatus,
     /// The address of its node, once it has one.
     node: Option<String>,
+}
+
+/// How far the start of a pod is.
+enum PodStart {
+    /// Its bridge accepts connections.
+    Done(SessionRecord),
+    /// With the reason, as far as it is known.
+    NotYet(Option<String>),
 }
 
 impl Pods {
@@ -104,8 +113,8 @@ impl Pods {
         loop {
             let reason = match self.find_pod(id).await {
                 Ok(Some(pod)) => match self.connect(id, pod).await? {
-                    Ok(record) => return Ok(record),
-                    Err(reason) => reason,
+                    PodStart::Done(record) => return Ok(record),
+                    PodStart::NotYet(reason) => reason,
                 },
                 Ok(None) => return Err(Error::new("the pod was deleted")),
                 // It may answer again.
@@ -121,27 +130,26 @@ impl Pods {
         }
     }
 
-    /// Connects to the bridge of a pod that starts. Returns why it is not there yet, as far as it is known.
+    /// Connects to the bridge of a pod that starts.
     ///
     /// # Errors
     /// Fails if the pod has ended.
-    async fn connect(
-        &self,
-        id: Uuid,
-        pod: FoundPod,
-    ) -> Result<std::result::Result<SessionRecord, Option<String>>> {
+    async fn connect(&self, id: Uuid, pod: FoundPod) -> Result<PodStart> {
         let reason = match pod.status {
             PodStatus::Ended(why) => return Err(Error::new(why)),
             PodStatus::Starting(reason) => reason,
             PodStatus::Running => None,
         };
         // The kubelet reports the start later.
-        let Some(node) = &pod.node else { return Ok(Err(reason)) };
+        let Some(node) = &pod.node else { return Ok(PodStart::NotYet(reason)) };
         let bridge = SessionSocket::Relayed(self.relays.at(node).bridge(&pod_name(id)));
         Ok(match timeout(CONNECT_TIMEOUT, BridgeConnection::connect(&bridge)).await {
-            Ok(Ok(_)) => Ok(self.served(id, sandbox_name(&pod.uid, node), node, SessionState::Active)),
-            Ok(Err(error)) => Err(reason.or_else(|| Some(error.to_string()))),
-            Err(_) => Err(Some("its bridge does not answer".to_owned())),
+            Ok(Ok(_)) => {
+                let sandbox = sandbox_name(&pod.uid, node);
+                PodStart::Done(self.served(id, sandbox, node, SessionState::Active))
+            }
+            Ok(Err(error)) => PodStart::NotYet(reason.or_else(|| Some(error.to_string()))),
+            Err(_) => PodStart::NotYet(Some("its bridge does not answer".to_owned())),
         })
     }
 
@@ -291,14 +299,12 @@ fn not_served(id: Uuid, sandbox: String, state: SessionState) -> SessionRecord {
 
 /// The state of a session whose supervisor serves its sockets; `None` if none does.
 async fn served_state(relay: &NodeRelay, id: Uuid) -> Result<Option<SessionState>> {
-    let socket = relay.control(&pod_name(id));
-    match socket.connect().await {
-        Ok(_) => {}
+    let connection = match relay.control(&pod_name(id)).connect().await {
+        Ok(connection) => connection,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::new(error.to_string())),
-    }
-    let control = SessionSocket::Relayed(socket);
-    let state = call_control(&control, "state", &json!({}), CONTROL_TIMEOUT).await;
+    };
+    let state = call_connected(connection, "state", &json!({}), CONTROL_TIMEOUT).await;
     match state.context(|| "cannot read the state of the agent")?["session"]["state"].as_str() {
         Some("paused") => Ok(Some(SessionState::Paused)),
         _ => Ok(Some(SessionState::Active)),

@@ -13,6 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::fmt::Display;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -88,9 +89,8 @@ impl NodeRelay {
     /// # Errors
     /// Fails if the relay does not answer.
     pub(super) async fn events(&self, pod: &str, after: u64) -> Result<Option<BodyReader>> {
-        let path = format!("{pod}/{EVENTS}?after={after}");
-        let answer = self.request(Method::GET, &path, false).await;
-        Ok(answer.context(|| self.what(&path))?.map(|response| BodyReader::new(response.into_body())))
+        let answer = self.request(Method::GET, &format!("{pod}/{EVENTS}?after={after}"), false).await;
+        Ok(answer.context(|| "cannot read events")?.map(|response| BodyReader::new(response.into_body())))
     }
 
     /// Whether events of a pod are stored.
@@ -98,11 +98,7 @@ impl NodeRelay {
     /// # Errors
     /// Fails if the relay does not answer.
     pub(super) async fn has_events(&self, pod: &str) -> io::Result<bool> {
-        let path = format!("{pod}/{EVENTS}?after={}", u64::MAX);
-        let answer = self.request(Method::GET, &path, false).await;
-        let failed =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.what(&path)));
-        Ok(answer.map_err(failed)?.is_some())
+        Ok(self.request(Method::HEAD, &format!("{pod}/{EVENTS}"), false).await?.is_some())
     }
 
     /// Removes the stored events of a pod.
@@ -110,16 +106,15 @@ impl NodeRelay {
     /// # Errors
     /// Fails if the relay does not answer, or cannot remove them.
     pub(super) async fn remove_events(&self, pod: &str) -> Result<()> {
-        let path = format!("{pod}/{EVENTS}");
-        let answer = self.request(Method::DELETE, &path, false).await;
-        answer.context(|| format!("cannot remove the events of {}", self.what(&path))).map(drop)
+        let answer = self.request(Method::DELETE, &format!("{pod}/{EVENTS}"), false).await;
+        answer.context(|| "cannot remove events").map(drop)
     }
 
-    fn what(&self, path: &str) -> String {
-        format!("the relay of the node {}, {path}", self.node)
+    fn error(&self, path: &str, kind: io::ErrorKind, cause: impl Display) -> io::Error {
+        io::Error::new(kind, format!("the relay of the node {}, {path}: {cause}", self.node))
     }
 
-    /// Sends a request. Returns `None` if the relay does not have what it names.
+    /// Sends a request. Returns `None` if the relay does not have what it names. An error names the node.
     async fn request(
         &self,
         method: Method,
@@ -127,11 +122,11 @@ impl NodeRelay {
         upgrades: bool,
     ) -> io::Result<Option<Response<Incoming>>> {
         match timeout(ANSWER_TIMEOUT, self.send(method, path, upgrades)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("it did not answer within {ANSWER_TIMEOUT:?}"),
-            )),
+            Ok(answer) => answer.map_err(|error| self.error(path, error.kind(), error)),
+            Err(_) => {
+                let cause = format!("it did not answer within {ANSWER_TIMEOUT:?}");
+                Err(self.error(path, io::ErrorKind::TimedOut, cause))
+            }
         }
     }
 
@@ -171,22 +166,18 @@ impl RelayedSocket {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if nobody serves it; others if the relay does not answer.
     pub(crate) async fn connect(&self) -> io::Result<(SocketReader, SocketWriter)> {
-        let failed = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: {error}", self.relay.what(&self.path)))
-        };
-        match self.relay.request(Method::GET, &self.path, true).await.map_err(failed)? {
-            Some(response) => {
-                let upgraded = hyper::upgrade::on(response).await;
-                let upgraded = upgraded.map_err(|error| failed(io::Error::other(error)))?;
-                let other = |_| failed(io::Error::other("the connection is of another type"));
-                let parts = upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>().map_err(other)?;
-                let (reader, writer) = tokio::io::split(parts.io.into_inner());
-                // What the socket has sent together with the head of the response.
-                let reader = io::Cursor::new(parts.read_buf).chain(reader);
-                Ok((Box::new(reader), Box::new(writer)))
-            }
-            None => Err(failed(io::ErrorKind::NotFound.into())),
-        }
+        let failed = |kind, cause: &dyn Display| self.relay.error(&self.path, kind, cause);
+        let response = self.relay.request(Method::GET, &self.path, true).await?;
+        let response =
+            response.ok_or_else(|| failed(io::ErrorKind::NotFound, &"no process serves the socket"))?;
+        let other = |cause: &dyn Display| failed(io::ErrorKind::Other, cause);
+        let upgraded = hyper::upgrade::on(response).await.map_err(|error| other(&error))?;
+        let parts = upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>();
+        let parts = parts.map_err(|_| other(&"the connection is of another type"))?;
+        let (reader, writer) = tokio::io::split(parts.io.into_inner());
+        // What the socket has sent together with the head of the response.
+        let reader = io::Cursor::new(parts.read_buf).chain(reader);
+        Ok((Box::new(reader), Box::new(writer)))
     }
 }
 

@@ -24,8 +24,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
 
 /// The name of the protocol that a connection is upgraded to: the bytes of the socket.
@@ -71,21 +69,11 @@ pub async fn serve(arguments: RelayArguments) -> Result<()> {
             .context(|| format!("cannot use the directory {}", arguments.sockets.display()))?,
         saggar: arguments.saggar.unwrap_or_else(crate::saggar::default_program),
     };
-    let listener = TcpListener::bind(arguments.listen).await.context(|| {
-        format!("cannot listen on {} (choose another address with --listen)", arguments.listen)
-    })?;
-    let address = listener.local_addr().context(|| "cannot read the listening address")?;
+    let (listener, address) = http_server::listen(arguments.listen).await?;
     let manager = Arc::new(ServiceManager::default());
     hangup::reload_at_hangup(Some(Arc::clone(&certificate)), Arc::clone(&manager))?;
     let tls = certificate.acceptor_for(Some(read_authorities(&arguments.client_authority)?))?;
-    let mut terminate = signal(SignalKind::terminate()).context(|| "cannot handle SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context(|| "cannot handle SIGINT")?;
-    let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let shutdown = http_server::end_requested()?;
     if let Err(error) = writeln!(io::stdout().lock(), "saggar-server relays on https://{address}") {
         warn!("cannot print the address https://{address} to standard output: {error}");
     }

@@ -42,7 +42,7 @@ pub(super) fn router(relay: Relay) -> Router {
     Router::new()
         .route(&format!("/v1/{{name}}/{BRIDGE}"), get(bridge))
         .route(&format!("/v1/{{name}}/{CONTROL}"), get(control))
-        .route(&format!("/v1/{{name}}/{EVENTS}"), get(events).delete(remove_events))
+        .route(&format!("/v1/{{name}}/{EVENTS}"), get(events).head(has_events).delete(remove_events))
         .with_state(Arc::new(relay))
 }
 
@@ -68,7 +68,7 @@ async fn relay_socket(
     let mut stream = match UnixStream::connect(&socket).await {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            return Err((StatusCode::NOT_FOUND, "nobody serves the socket".into()));
+            return Err((StatusCode::NOT_FOUND, "no process serves the socket".into()));
         }
         Err(error) => return Err(internal(format!("cannot connect to {}: {error}", socket.display()))),
     };
@@ -96,10 +96,7 @@ async fn events(
     PathParameters(name): PathParameters<String>,
     Query(query): Query<EventsQuery>,
 ) -> RouteResult {
-    let directory = relay.file(&name, ".events")?;
-    if !tokio::fs::try_exists(&directory).await.unwrap_or(false) {
-        return Err((StatusCode::NOT_FOUND, "no events are stored".into()));
-    }
+    let directory = relay.events_directory(&name).await?;
     let mut command = Command::new(&relay.saggar);
     command.args(["session", "events", "--after", &query.after.to_string(), "--spool"]).arg(&directory);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
@@ -110,6 +107,14 @@ async fn events(
     let started =
         started.map_err(|error| internal(format!("cannot start {}: {error}", relay.saggar.display())))?;
     Ok(Body::from_stream(stream::try_unfold(Some(started), next_part)).into_response())
+}
+
+/// Answers whether events of a pod are stored, without a process that reads them.
+async fn has_events(
+    State(relay): State<Arc<Relay>>,
+    PathParameters(name): PathParameters<String>,
+) -> RouteResult {
+    relay.events_directory(&name).await.map(|_| StatusCode::OK.into_response())
 }
 
 /// The next part of the output of a process. If the process fails, so does the response: the client must not take a part of
@@ -151,6 +156,15 @@ async fn remove_events(
 }
 
 impl Relay {
+    /// The directory of the stored events of a pod, if there is one.
+    async fn events_directory(&self, name: &str) -> Result<PathBuf, (StatusCode, String)> {
+        let directory = self.file(name, ".events")?;
+        match tokio::fs::try_exists(&directory).await {
+            Ok(true) => Ok(directory),
+            _ => Err((StatusCode::NOT_FOUND, "no events are stored".into())),
+        }
+    }
+
     /// The file with this suffix of the pod with this name.
     fn file(&self, name: &str, suffix: &str) -> Result<PathBuf, (StatusCode, String)> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

@@ -1,10 +1,11 @@
 //! A client of control sockets (saggar-control(7)).
 
-use super::SessionSocket;
+use super::{SessionSocket, SocketReader, SocketWriter};
 use saggar_bridge::control::client::take_result;
 use saggar_bridge::control::server::PROTOCOL_VERSION;
 use saggar_sys::error::{Code, Error, Result};
 use serde_json::{Value, json};
+use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
@@ -23,15 +24,41 @@ pub async fn call_control(
     params: &Value,
     max_wait: Duration,
 ) -> Result<Value> {
-    match timeout(max_wait, call(socket, method, params)).await {
-        Ok(result) => result,
-        Err(_) => Err(Error::new(Code::System, format!("no response to {method} within {max_wait:?}"))),
-    }
+    let call = async {
+        let connection = socket.connect().await.map_err(|error| failed(method, error))?;
+        call(connection, method, params).await
+    };
+    timeout(max_wait, call).await.unwrap_or_else(|_| Err(no_response(method, max_wait)))
 }
 
-async fn call(socket: &SessionSocket, method: &str, params: &Value) -> Result<Value> {
-    let failed = |error| Error::system(format_args!("call {method} on the control socket"), error);
-    let (reader, mut writer) = socket.connect().await.map_err(failed)?;
+/// The same on a connection that has not been used.
+///
+/// # Errors
+/// As [`call_control`].
+pub async fn call_connected(
+    connection: (SocketReader, SocketWriter),
+    method: &str,
+    params: &Value,
+    max_wait: Duration,
+) -> Result<Value> {
+    let call = call(connection, method, params);
+    timeout(max_wait, call).await.unwrap_or_else(|_| Err(no_response(method, max_wait)))
+}
+
+fn failed(method: &str, error: io::Error) -> Error {
+    Error::system(format_args!("call {method} on the control socket"), error)
+}
+
+fn no_response(method: &str, max_wait: Duration) -> Error {
+    Error::new(Code::System, format!("no response to {method} within {max_wait:?}"))
+}
+
+async fn call(
+    (reader, mut writer): (SocketReader, SocketWriter),
+    method: &str,
+    params: &Value,
+) -> Result<Value> {
+    let failed = |error| failed(method, error);
     let mut reader = BufReader::new(reader);
     let calls = [("hello", &json!({ "version": PROTOCOL_VERSION })), (method, params)];
     for (id, (method, params)) in calls.into_iter().enumerate() {
@@ -43,7 +70,7 @@ async fn call(socket: &SessionSocket, method: &str, params: &Value) -> Result<Va
     loop {
         line.clear();
         if reader.read_line(&mut line).await.map_err(failed)? == 0 {
-            return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
         }
         let mut response: Value = serde_json::from_str(&line).map_err(|error| failed(error.into()))?;
         let result = take_result(&mut response);

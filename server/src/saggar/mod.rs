@@ -15,7 +15,7 @@ mod workspace;
 mod workspace_change;
 
 pub use bridge::BridgeConnection;
-pub use control::{CONTROL_TIMEOUT, call_control};
+pub use control::{CONTROL_TIMEOUT, call_connected, call_control};
 pub use event_reader::EventReader;
 pub use network::{NetworkObject, allow_hosts, read_network};
 pub use permissions::{PermissionObject, PermissionRequest, answer_permission, list_permissions};

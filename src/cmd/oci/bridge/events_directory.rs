@@ -6,6 +6,8 @@
 //! ```
 //! The bridge's socket is bound before this directory is touched, so that a container of the same name is refused. The
 //! lock also excludes a supervisor that listens no more and writes its last events, or whose socket was removed.
+//!
+//! The directory is opened by name: only root or the caller can write `bridge.directory` ([`super::socket_path`] checks it).
 
 use crate::error::{Code, Error, Result};
 use crate::session::spool::{SessionSpool, spool_directory};
