@@ -23,8 +23,17 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `command`, which logs to `log`, and waits until somebody listens on `socket`.
+    /// Starts `command`, which logs to `log`, and waits until it listens on `socket`.
     pub(crate) fn start(command: &Command, log: PathBuf, socket: &Path) -> Self {
+        Daemon::start_until(command, log, || UnixStream::connect(socket).ok().map(drop)).0
+    }
+
+    /// Starts `command`, which logs to `log`, and waits until it is ready.
+    pub(crate) fn start_until<T>(
+        command: &Command,
+        log: PathBuf,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> (Self, T) {
         // It must not outlive this run, whatever ends the run.
         let mut bound = Command::new("setpriv");
         bound.args(["--pdeathsig", "TERM"]).arg(command.get_program()).args(command.get_args());
@@ -37,20 +46,17 @@ impl Daemon {
         let end = end_of(&child);
         let mut daemon = Daemon { child, log };
         let deadline = Deadline::after(patience());
-        // No event tells that somebody listens: a try now and then, unless the daemon ends before.
-        while UnixStream::connect(socket).is_err() {
+        // No event tells of it: a try now and then, unless the daemon ends before.
+        loop {
+            if let Some(value) = ready() {
+                return (daemon, value);
+            }
             if Deadline::after(PAUSE).readable(&end).is_ok() {
                 let ended = daemon.child.wait().unwrap();
                 panic!("{command:?} has ended with {ended:?}:\n{}", daemon.tail());
             }
-            assert!(
-                !deadline.remaining().is_zero(),
-                "nobody listens on {}:\n{}",
-                socket.display(),
-                daemon.tail()
-            );
+            assert!(!deadline.remaining().is_zero(), "{command:?} is not ready:\n{}", daemon.tail());
         }
-        daemon
     }
 
     /// The end of its log.

@@ -24,6 +24,11 @@ mod deadline;
 #[path = "../support/bridge_client.rs"]
 #[allow(dead_code)]
 mod bridge_client;
+#[path = "../support/certificate.rs"]
+mod certificate;
+#[path = "../support/kubernetes_api.rs"]
+#[allow(dead_code)] // what the tests of the server use of it
+mod kubernetes_api;
 #[path = "../support/lines.rs"]
 #[allow(dead_code)]
 mod lines;

@@ -50,7 +50,7 @@ pub(crate) const CONTAINERD: &[(&str, Scenario)] = scenarios! {
 
 /// A kubelet's.
 pub(crate) const CRI: &[(&str, Scenario)] = scenarios! {
-    cri: exit_status logs exec_sync missing_program stop memory update agent_pod;
+    cri: exit_status logs exec_sync missing_program stop memory update agent_pod server_pods;
 };
 
 /// A container in the background; gone when dropped.

@@ -1,5 +1,6 @@
 //! Server processes for tests, and HTTP clients.
 
+#[path = "../../../../tests/support/certificate.rs"]
 pub(crate) mod certificate;
 mod client;
 pub(crate) mod collector;

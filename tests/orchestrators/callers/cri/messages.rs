@@ -135,10 +135,34 @@ pub(crate) struct ContainerConfig {
     pub(crate) image: Option<ImageSpec>,
     #[prost(string, repeated, tag = "3")]
     pub(crate) command: Vec<String>,
+    #[prost(string, tag = "5")]
+    pub(crate) working_dir: String,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) envs: Vec<Variable>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) mounts: Vec<Mount>,
     #[prost(string, tag = "11")]
     pub(crate) log_path: String,
     #[prost(message, optional, tag = "15")]
     pub(crate) linux: Option<LinuxContainer>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Variable {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(string, tag = "2")]
+    pub(crate) value: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Mount {
+    #[prost(string, tag = "1")]
+    pub(crate) container_path: String,
+    #[prost(string, tag = "2")]
+    pub(crate) host_path: String,
+    #[prost(bool, tag = "3")]
+    pub(crate) readonly: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

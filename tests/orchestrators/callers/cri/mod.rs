@@ -23,6 +23,9 @@ use service::Service;
 /// The runtime's `--root`. Short: the ids of containers have 64 digits, and the path of a socket 107 bytes.
 const RUNTIME_ROOT: &str = "r";
 
+/// The directory of the sockets of named bridges.
+const SOCKETS: &str = "sockets";
+
 /// An agent that speaks stream-json, by the name of a real one. It answers each message with the process that it has.
 const AGENT: (&str, &str) = (
     "claude",
@@ -51,6 +54,8 @@ impl Cri {
     pub(crate) fn start(runtime: &Path) -> Self {
         let ground = Ground::new(Account::current(), runtime);
         // The container that keeps the namespaces of a pod runs the program of the image.
+        let config = ground.make("home/saggar").join("config.toml");
+        fs::write(config, format!("bridge.directory = {:?}\n", ground.make(SOCKETS))).unwrap();
         let archive = image::archive_with_program(ground.path(), IMAGE, AGENT, &["sleep", "2147483647"]);
         let daemon = Some(daemon_with(&ground, settings(&ground)));
         let service = Service::new(socket(&ground));
@@ -88,9 +93,24 @@ impl Cri {
         self.ground.path().join(RUNTIME_ROOT).join("k8s.io").join(container)
     }
 
-    /// A directory for the logs of a pod.
-    pub(crate) fn log_directory(&self, config: &PodConfig) -> PathBuf {
+    /// The directory for the logs and the volumes of a pod.
+    pub(crate) fn directory_of(&self, config: &PodConfig) -> PathBuf {
         self.ground.path().join("share").join(&config.metadata.as_ref().unwrap().uid)
+    }
+
+    /// The operator's directory for the sockets of bridges, `bridge.directory`.
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.ground.path().join(SOCKETS)
+    }
+
+    /// The runtime that containerd calls.
+    pub(crate) fn runtime(&self) -> &Path {
+        &self.ground.runtime
+    }
+
+    /// A program on this ground.
+    pub(crate) fn program(&self, program: &Path) -> Command {
+        self.ground.command(program.to_str().unwrap())
     }
 }
 
@@ -160,6 +180,13 @@ pub(crate) fn annotations(manifest: &Yaml) -> HashMap<String, String> {
 /// The text of a value.
 pub(crate) fn text(value: &Yaml) -> String {
     value.as_str().unwrap_or_else(|| panic!("{value:?} is not a text")).to_owned()
+}
+
+/// The file of this name in the settings of the server, as `packaging/runtimes` has it.
+pub(crate) fn server_file(name: &str) -> String {
+    let objects = YamlLoader::load_from_str(&packaged("kubernetes-server.yaml")).unwrap();
+    let settings = objects.iter().find(|object| object["kind"].as_str() == Some("ConfigMap")).unwrap();
+    text(&settings["data"][name])
 }
 
 fn manifest(name: &str) -> Yaml {

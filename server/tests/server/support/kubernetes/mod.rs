@@ -1,6 +1,7 @@
 //! A stand-in for a cluster of one node: the API server, with TLS, a kubelet that runs the containers of the pods with
 //! saggar as an OCI runtime, and the relay of the node.
 
+#[path = "../../../../../tests/support/kubernetes_api.rs"]
 mod api;
 mod kubelet;
 mod relay;
@@ -48,7 +49,7 @@ impl Cluster {
         let files = TestCertificate::create(directory.path());
         fs::write(directory.path().join("token"), format!("{TOKEN}\n")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, state) = (listener.local_addr().unwrap(), Arc::<ApiState>::default());
+        let (address, state) = (listener.local_addr().unwrap(), Arc::new(ApiState::with_token()));
         tls::serve(listener, &files, Arc::clone(&state));
         let kubelet = Kubelet::start(directory.path(), Arc::clone(&state));
         let relay = Relay::start(directory.path(), &kubelet.sockets());

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A certificate of its own authority for `localhost`, and its key.
-pub struct TestCertificate {
+pub(crate) struct TestCertificate {
     /// In PEM.
-    pub certificate: PathBuf,
+    pub(crate) certificate: PathBuf,
     /// In PEM.
-    pub key: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl TestCertificate {
     /// Creates the files in a directory, or replaces them.
-    pub fn create(directory: &Path) -> Self {
+    pub(crate) fn create(directory: &Path) -> Self {
         let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
         let output = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
