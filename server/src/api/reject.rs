@@ -40,7 +40,8 @@ pub(super) async fn read_small_body(request: Request, next: Next) -> Result<Resp
     }
     if request.body().size_hint().upper().is_none_or(|size| size > DRAIN_LIMIT as u64) {
         let mut response = next.run(request).await;
-        if response.status().is_client_error() {
+        let status = response.status();
+        if status.is_client_error() || status.is_server_error() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         return Ok(response);
@@ -105,6 +106,20 @@ mod tests {
         for declared_size in [Some(1), Some(DRAIN_LIMIT as u64), Some(1 << 20), None] {
             let response = response_without_body(declared_size).await;
             assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT, "{declared_size:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_is_closed_with_notice_after_any_refusal() {
+        for status in
+            [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::NOT_IMPLEMENTED]
+        {
+            let refuse = async move || status;
+            let routes = Router::new().fallback(refuse).layer(from_fn(read_small_body));
+            let body = Body::from_stream(stream::pending::<Result<Vec<u8>, Infallible>>());
+            let request = Request::post("/").body(body).unwrap();
+            let response = TowerToHyperService::new(routes).call(request).await.unwrap();
+            assert_eq!(response.headers()[CONNECTION], HeaderValue::from_static("close"), "{status}");
         }
     }
 

@@ -336,6 +336,53 @@ fn session_in_a_pod_is_paused_and_continues() {
 }
 
 #[test]
+fn permission_is_granted_and_a_turn_interrupted_in_a_pod() {
+    let cluster = Cluster::start();
+    let (server, _settings) = cluster.server(DEMO_POD);
+    let session = create(&server, json!({}));
+    let client = server.client();
+    let mut turn = client.send(&session, &json!({ "content": "ask: echo ran >> ran" }));
+    let request = turn.find(|frame| frame.event == "permission_request").unwrap().json();
+    let answer = format!("/api/sessions/{session}/permissions/{}", request["id"].as_str().unwrap());
+    assert_eq!(exec(&client, &session, "cat ran || echo none"), "none\n");
+    client.post(&answer, &json!({ "behavior": "allow" })).expect(200);
+    assert_eq!(turn.last().unwrap().event, "done");
+    assert_eq!(exec(&client, &session, "cat ran"), "ran\n");
+
+    let mut turn = client.send(&session, &json!({ "content": "run: sleep 600" }));
+    while turn.next().unwrap().event != "tool_use" {}
+    client.post(&format!("/api/sessions/{session}/interrupt"), &json!({})).expect(200);
+    assert_eq!(turn.last().unwrap().event, "done");
+}
+
+#[test]
+fn warm_pod_becomes_that_of_a_session_and_of_a_queue_item() {
+    let cluster = Cluster::start();
+    let (server, _settings) = cluster.server(DEMO_POD);
+    let client = server.client();
+    client.post("/api/agents", &agent()).expect(201);
+    client.patch("/api/agents/hello/config", &json!({ "preWarmCount": 1 })).expect(200);
+    let wait_until_warm = || {
+        let warm = || client.get("/health").expect(200)["pool"]["warm"] == 1;
+        wait_until("a pod is warm", warm);
+    };
+    wait_until_warm();
+    let [warm] = <[String; 1]>::try_from(cluster.pods().into_keys().collect::<Vec<_>>()).unwrap();
+    let created = client.post("/api/sessions", &json!({ "agent": "hello" })).expect(201);
+    let session = created["session"]["id"].as_str().unwrap();
+    assert_eq!(pod_name(session), warm);
+    assert_eq!(client.run_turn(session, "hi").last().unwrap().event, "done");
+
+    wait_until_warm();
+    assert_eq!(cluster.pods().len(), 2);
+    let queued = client.post("/api/queue", &json!({ "agentName": "hello", "prompt": "hi" })).expect(201);
+    let path = format!("/api/queue/{}", queued["item"]["id"].as_str().unwrap());
+    let item = || client.get(&path).expect(200)["item"].clone();
+    wait_until("the item is completed", || item()["status"] == "completed");
+    assert_eq!(results(&client, item()["sessionId"].as_str().unwrap()), 1);
+}
+
+#[test]
 fn settings_that_do_not_fit_pods_are_refused() {
     let cluster = Cluster::start();
     let settings = std::fs::read_to_string(cluster.settings(DEMO_POD).path()).unwrap();
