@@ -112,6 +112,7 @@ fn plan_with(
         id: SandboxId::random().unwrap(),
         id_mapping: map,
         workspace: work.to_owned(),
+        hidden_paths: Vec::new(),
         overlay_upper: changes,
         agent_folder: None,
         home: None,

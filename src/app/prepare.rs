@@ -11,6 +11,7 @@ use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::agent::disk::DiskLimit;
 use crate::plan::agent::{self as plan, AgentPlan};
+use crate::session::named_paths::{self, NamedPath, NamedPaths, UnmatchedEntry};
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::protect::{self, ProtectedPaths};
 use crate::session::quarantine::Quarantine;
@@ -29,6 +30,7 @@ use crate::spec::{
 use crate::state::group_only_record::{self, Keep};
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
 use crate::supervise::time_limits::TimeLimits;
+use crate::text::DisplayEscaped;
 use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -86,6 +88,12 @@ impl LaunchRequest {
             planned.path == self.workspace && planned.original.as_deref() == Some(folder)
         };
         self.workspace == folder || self.planned.iter().any(copies)
+    }
+
+    /// What the work tree will be a copy of.
+    fn copied_from(&self) -> Option<&Path> {
+        let copied = self.planned.iter().find(|planned| planned.path == self.workspace);
+        copied.and_then(PlannedDirectory::content_source).map(PathBuf::as_path)
     }
 }
 
@@ -151,6 +159,8 @@ pub(crate) struct PreparedSandbox {
     pub(crate) missing: Vec<protect::MissingPath>,
     /// What git's configuration points at in the workspace and is not there.
     absent: Vec<PathBuf>,
+    /// Entries of `files.hide` and `protect.paths` that name nothing.
+    pub(crate) unmatched: Vec<UnmatchedEntry>,
     /// Directories that a start makes first.
     pub(crate) planned: Vec<PlannedDirectory>,
     /// What bounds what is written on disk.
@@ -215,7 +225,9 @@ impl PreparedSandbox {
     /// program runs in it yet: the child, `init`, is at work on its steps then.
     pub(crate) fn quarantine_monitor(&self, quarantine: PathBuf, init: i32) -> Result<QuarantineMonitor> {
         let protect = &self.policy.effective.protect;
-        let more: Vec<&Path> = protect.paths.iter().map(|setting| setting.value.as_path()).collect();
+        // What patterns match is pinned; a name that appears later is not looked for.
+        let written = protect.paths.iter().filter(|setting| !setting.value.has_wildcards());
+        let more: Vec<&Path> = written.map(|setting| setting.value.text()).collect();
         let more: Vec<&Path> = more.into_iter().chain(self.absent.iter().map(PathBuf::as_path)).collect();
         // What appears in a tree under an overlay is not the sandbox's doing.
         let watched = (!self.has_overlay())
@@ -286,7 +298,8 @@ pub(crate) fn prepare(
         // A sandbox here that was killed may have left something that would now be taken for the user's.
         finish_abandoned_scans(Some(&request.workspace));
     }
-    let mut protected = protected(&request, &policy);
+    let named = find_named(&request, effective)?;
+    let mut protected = protected(&request, &policy, &named.protected);
     if request.changes.is_some() {
         protected.drop_missing();
     }
@@ -303,6 +316,11 @@ pub(crate) fn prepare(
         id: id.clone(),
         id_mapping: map,
         workspace: request.workspace.clone(),
+        hidden_paths: named
+            .hidden
+            .iter()
+            .map(|named| (named.path.clone(), agent::layer_origin(&named.layer)))
+            .collect(),
         overlay_upper: request.changes.clone(),
         agent_folder: request.agent_folder.clone().filter(|folder| !request.works_on(folder)),
         home: match &effective.files.home.value {
@@ -353,6 +371,7 @@ pub(crate) fn prepare(
         workspace: request.workspace,
         missing: protected.paths_to_create,
         absent,
+        unmatched: named.unmatched,
         planned: request.planned,
         policy,
         disk,
@@ -572,18 +591,32 @@ fn is_covered(policy: &EffectivePolicy, tree: &Path, path: &Path, file: &Path) -
     })
 }
 
+/// The paths that the policy names in the workspace, and a warning about entries of the caller's that name none. Those of a
+/// copy that is still to be made are found in what is copied.
+fn find_named(request: &LaunchRequest, policy: &EffectivePolicy) -> Result<NamedPaths> {
+    let root = request.copied_from().unwrap_or(&request.workspace);
+    let named = named_paths::find_named(root, &request.workspace, policy)?;
+    if request.will_start && !policy.quiet_degraded.value {
+        // The configuration of a host is for all its workspaces.
+        let of_caller = |layer: &PolicyLayer| !matches!(layer, PolicyLayer::Operator(_));
+        for entry in named.unmatched.iter().filter(|entry| of_caller(&entry.layer)) {
+            log::warn!("{entry} in {} (from {})", request.workspace.escaped(), entry.layer);
+        }
+    }
+    Ok(named)
+}
+
 /// The protected paths of the workspace. Those of a copy that is still to be made are found in what is copied.
-fn protected(request: &LaunchRequest, policy: &LoadedPolicy) -> ProtectedPaths {
+fn protected(request: &LaunchRequest, policy: &LoadedPolicy, named: &[NamedPath]) -> ProtectedPaths {
     let protect = &policy.effective.protect;
     let mut more: Vec<(&Path, &PolicyLayer)> =
-        protect.paths.iter().map(|setting| (setting.value.as_path(), &setting.layer)).collect();
+        named.iter().map(|named| (named.path.as_path(), &named.layer)).collect();
     let files: Vec<(PathBuf, &PolicyLayer)> =
         policy.files.iter().filter_map(|file| Some((file.path.canonicalize().ok()?, &file.layer))).collect();
     more.extend(
         files.iter().filter_map(|(file, layer)| Some((file.strip_prefix(&request.workspace).ok()?, *layer))),
     );
-    let copied = request.planned.iter().find(|planned| planned.path == request.workspace);
-    let Some(original) = copied.and_then(PlannedDirectory::content_source) else {
+    let Some(original) = request.copied_from() else {
         return protect::find_protected(&request.workspace, protect.git_config.value, &more);
     };
     let mut found = protect::find_protected(original, protect.git_config.value, &more);

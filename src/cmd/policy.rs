@@ -2,6 +2,7 @@
 
 use crate::cli::{PolicyArgs, PolicyCommand};
 use crate::error::{Error, Result};
+use crate::session::named_paths::folder_notes;
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::spec::policy::{check_policy_files, schema};
 
@@ -9,7 +10,7 @@ use crate::spec::policy::{check_policy_files, schema};
 pub(super) fn run(args: &PolicyArgs) -> Result<u8> {
     match &args.command {
         PolicyCommand::Check { files } => {
-            let report = check_policy_files(files, &WorkerPolicyParser);
+            let report = check_policy_files(files, &WorkerPolicyParser, &folder_notes);
             super::print_text(&report.to_string())?;
             Ok(u8::from(!report.is_valid()))
         }

@@ -39,6 +39,20 @@ as_each_caller! {
         });
     }
 
+    /// Those that appeared in the session, too.
+    fn names_that_a_pattern_of_the_policy_matches_are_protected(caller) {
+        on_each(caller, |work| {
+            work.place.configure_user("protect.paths = ['*.lock', 'ci/**']\n");
+            work.begin("echo x > fine; mkdir -p a ci/b; echo x > a/new.lock; echo x > ci/b/c");
+            let ended = work.run(&["apply", ID]);
+            ended.refused(&["nothing was done", "a/new.lock: it is protected", "ci/b/c: it is protected"]);
+            assert!(!ended.stderr.contains("fine"), "{ended:?}");
+            work.run(&["apply", ID, "fine"]).success();
+            work.run(&["apply", "--allow-protected", ID]).success();
+            work.has("a/new.lock", "x\n");
+        });
+    }
+
     /// DECISIONS 34. One name is enough, and then nothing is done at all.
     fn protected_names_are_refused_unless_they_are_allowed(caller) {
         on_each(caller, |work| {

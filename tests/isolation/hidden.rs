@@ -105,7 +105,7 @@ as_each_caller! {
     /// git records what the repository has, and not what covers it.
     fn git_records_a_hidden_file_as_it_is(caller) {
         needs_git!();
-        let wrap = hiding(caller, &[".env", "a b/*.env", "run.sh", "nested/.env"]);
+        let wrap = hiding(caller, &[".env", r"a b/\*.env", "run.sh", "nested/.env"]);
         wrap.place.make_dir("work/nested", 0o755);
         wrap.place.make_dir("work/a b", 0o755);
         make(&wrap, ".env", "SECRET", 0o644);

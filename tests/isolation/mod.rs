@@ -26,6 +26,7 @@ mod named_streams;
 mod network;
 mod options;
 mod owners;
+mod patterns;
 mod policy;
 mod privileges;
 mod probe;

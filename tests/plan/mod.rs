@@ -70,6 +70,7 @@ fn spec(profile: SandboxProfile, map: HostIdMapping) -> SandboxSpec {
         id: SandboxId::parse("golden").unwrap(),
         id_mapping: map,
         workspace: WORK.into(),
+        hidden_paths: Vec::new(),
         overlay_upper: None,
         agent_folder: None,
         home: None,

@@ -59,12 +59,18 @@ impl fmt::Display for PolicyCheckReport {
     }
 }
 
-/// Checks each file separately, without the other layers. `parser` parses the policies of folders.
-pub fn check_policy_files(paths: &[PathBuf], parser: &dyn FolderParser) -> PolicyCheckReport {
+/// Checks each file separately, without the other layers. `parser` parses the policies of folders, and `folder_notes` notes
+/// what of such a policy does not fit its folder.
+pub fn check_policy_files(
+    paths: &[PathBuf],
+    parser: &dyn FolderParser,
+    folder_notes: &dyn Fn(&Path, &PolicyDocument) -> Vec<String>,
+) -> PolicyCheckReport {
     let checked = |path: &PathBuf| {
         let outcome = load::read_document(path, parser).and_then(|document| {
             let in_folder = folder_note(path, &document)?;
-            Ok(notes(&document).into_iter().chain(in_folder).collect())
+            let folder = load::folder_of(path).map(|(folder, _)| folder_notes(&folder, &document));
+            Ok(notes(&document).into_iter().chain(in_folder).chain(folder.unwrap_or_default()).collect())
         });
         CheckedFile { path: path.clone(), outcome }
     };

@@ -12,12 +12,13 @@ use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxCgroupDriver, SandboxProfile, TimeoutAction,
 };
-use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
+use super::paths::{BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath};
 use super::permission::{PermissionMode, PermissionRule};
 use super::program::{AgentCommand, IdRange};
 use super::publish::PublishedPort;
 use super::resources::{CpusetList, DiskName, DiskRates, HugePageSize};
 use super::units::{ByteSize, CpuCount, TimeSpan};
+use super::workspace_pattern::WorkspacePattern;
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -88,7 +89,7 @@ pub struct FilesTable {
     /// The size of /tmp, and of a home directory in memory. Default: the disk limit.
     pub tmp_size: Option<ByteSize>,
     /// Paths of the workspace that programs in the sandbox cannot read.
-    pub hide: Vec<WorkspacePath>,
+    pub hide: Vec<WorkspacePattern>,
 }
 
 /// The table `[env]`: environment variables of the program.
@@ -196,7 +197,7 @@ pub struct ProtectTable {
     /// in the sandbox.
     pub git_config: Option<bool>,
     /// Additional paths of the workspace to make read-only.
-    pub paths: Vec<WorkspacePath>,
+    pub paths: Vec<WorkspacePattern>,
     /// What to do about protected names that do not exist yet.
     pub missing: Option<MissingPathAction>,
 }

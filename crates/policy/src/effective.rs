@@ -11,12 +11,13 @@ use super::names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxCgroupDriver, SandboxProfile, TimeoutAction,
 };
-use super::paths::{BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath};
+use super::paths::{BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath};
 use super::permission::{PermissionModes, PermissionRule};
 use super::program::{AgentCommand, IdRange};
 use super::publish::PublishedPort;
 use super::resources::{CpusetList, DiskName, HugePageSize};
 use super::units::{ByteSize, CpuCount, TimeSpan};
+use super::workspace_pattern::WorkspacePattern;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ pub struct FilePolicy {
     /// The size of /tmp, if a layer set it; see [`EffectivePolicy::tmp_size`].
     pub tmp_size: Option<Setting<ByteSize>>,
     /// Paths of the workspace that programs cannot read.
-    pub hide: Vec<Setting<WorkspacePath>>,
+    pub hide: Vec<Setting<WorkspacePattern>>,
 }
 
 /// Environment variables of the program.
@@ -235,7 +236,7 @@ pub struct ProtectPolicy {
     /// Whether `.git/config` is read-only.
     pub git_config: Setting<bool>,
     /// Additional read-only paths.
-    pub paths: Vec<Setting<WorkspacePath>>,
+    pub paths: Vec<Setting<WorkspacePattern>>,
     /// What to do about protected names that do not exist yet.
     pub missing: Setting<MissingPathAction>,
 }

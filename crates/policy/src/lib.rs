@@ -66,6 +66,7 @@ mod update;
 mod validate;
 mod validate_limits;
 mod value;
+mod workspace_pattern;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -89,9 +90,7 @@ pub use names::{
     AdapterKind, EnvName, MissingPathAction, NetworkMode, PolicyPart, Protection, ProtectionStrength,
     SandboxCgroupDriver, SandboxProfile, TimeoutAction,
 };
-pub use paths::{
-    BindAccess, BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath, WorkspacePath,
-};
+pub use paths::{BindAccess, BindMount, BindSpec, HomeSource, HostPath, SocketPathTemplate, UserPath};
 pub use permission::{PermissionMode, PermissionModes, PermissionRule, PermissionRuling};
 pub use program::{AgentCommand, IdRange};
 pub use provenance::{FolderValue, Provenance, SYSTEM_TREES, TrustedValue};
@@ -101,3 +100,4 @@ pub use schema::schema;
 pub use units::{ByteSize, CpuCount, TimeSpan};
 pub use update::{update_limits, update_network};
 pub use value::BadValue;
+pub use workspace_pattern::WorkspacePattern;

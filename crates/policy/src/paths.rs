@@ -128,40 +128,6 @@ pub struct BindMount {
     pub access: BindAccess,
 }
 
-/// A path below the workspace.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkspacePath(PathBuf);
-
-impl WorkspacePath {
-    /// The path, relative to the workspace.
-    pub fn as_path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl FromStr for WorkspacePath {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Self, BadValue> {
-        let bad = |why: &str| Err(BadValue(format!("{text:?} {why}; write a path below the workspace")));
-        let path = normalize(Path::new(text));
-        match path_objection(Path::new(text)) {
-            Some(why) => bad(why),
-            None if path.is_absolute() => bad("is absolute"),
-            None if path.as_os_str().is_empty() => bad("is the workspace itself"),
-            None => Ok(WorkspacePath(path)),
-        }
-    }
-}
-
-impl fmt::Display for WorkspacePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.display())
-    }
-}
-
-text_value!(WorkspacePath, { "type": "string", "description": "a path below the workspace", "pattern": "^[^/]" });
-
 /// An absolute path of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPath(PathBuf);
@@ -410,17 +376,6 @@ mod tests {
         let spec: BindSpec = r"/a\:b:/c\\\:d".parse().unwrap();
         assert_eq!((spec.source.as_path(), spec.destination()), (Path::new("/a:b"), Path::new(r"/c\:d")));
         refused::<BindSpec>(&["", ":", "/a:", ":/b", "/a:b", "/a:/b:/c", "/a/../b", "/a:/..", "/a\0", ".."]);
-    }
-
-    #[test]
-    fn workspace_paths() {
-        taken::<WorkspacePath>(&[
-            ("a", "a"),
-            ("./a//b/", "a/b"),
-            (".git/hooks", ".git/hooks"),
-            ("..a", "..a"),
-        ]);
-        refused::<WorkspacePath>(&["", ".", "./", "/", "/a", "..", "a/../b", "a/..", "a\0b"]);
     }
 
     #[test]

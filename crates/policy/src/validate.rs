@@ -28,6 +28,9 @@ const REMEMBERED_RANGE: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 /// bound, a folder could make the start of its sandbox take minutes.
 const MAX_LIST_ENTRIES: usize = 1024;
 
+/// The most patterns of a list: each is compared with each path of the workspace.
+const MAX_PATTERNS: usize = 64;
+
 /// Validates one document on its own, independently of its layer.
 pub(super) fn validate(document: &PolicyDocument) -> Result<(), InvalidKey> {
     check_list_lengths(document)?;
@@ -81,6 +84,12 @@ fn check_list_lengths(document: &PolicyDocument) -> Result<(), InvalidKey> {
     ] {
         if length > MAX_LIST_ENTRIES {
             return invalid(key, format!("{length} entries are more than {MAX_LIST_ENTRIES}"));
+        }
+    }
+    for (key, entries) in [("files.hide", &files.hide), ("protect.paths", &protect.paths)] {
+        let patterns = entries.iter().filter(|entry| entry.has_wildcards()).count();
+        if patterns > MAX_PATTERNS {
+            return invalid(key, format!("{patterns} patterns are more than {MAX_PATTERNS}"));
         }
     }
     Ok(())

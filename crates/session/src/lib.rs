@@ -18,6 +18,7 @@
 //! | [`record`] | session.json: the supervisor, the sandbox, and the data of a later start |
 //! | [`logs`] | the log entries, a ring on disk |
 //! | [`protect`] [`workspace_scan`] | the protected paths of a workspace at a start, and what appeared under such names |
+//! | [`named_paths`] | the paths of a workspace that the policy names, and the search for its patterns |
 //! | [`files`] | files of a workspace for a server (KC-31) |
 //! | [`remove`] | removes a directory that an agent has filled |
 //! | [`tree_workers`] | compare, apply and discard, in workers |
@@ -37,6 +38,7 @@ pub mod files;
 pub mod image;
 pub mod logs;
 pub mod manifest;
+pub mod named_paths;
 pub mod policy_parser;
 pub mod protect;
 pub mod quarantine;

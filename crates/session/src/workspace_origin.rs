@@ -8,7 +8,7 @@
 
 use super::diff::{ChangeKind, FileChange};
 use super::manifest::Manifest;
-use saggar_policy::protect;
+use saggar_policy::{WorkspacePattern, protect};
 use saggar_sandbox::state;
 use saggar_sys::beneath::FileKind;
 use saggar_sys::clock;
@@ -54,8 +54,7 @@ struct WorkspaceRecord {
     folder: PathBuf,
     /// Nanoseconds since the Unix epoch.
     since: i64,
-    #[serde(with = "saggar_sys::exact_name::list")]
-    protected: Vec<PathBuf>,
+    protected: Vec<WorkspacePattern>,
 }
 
 /// The origin of a workspace.
@@ -69,7 +68,7 @@ pub struct WorkspaceOrigin {
     /// the folder.
     pub since: i128,
     /// Paths that the policy protects, in addition to the built-in ones.
-    pub protected_by_policy: Vec<PathBuf>,
+    pub protected_by_policy: Vec<WorkspacePattern>,
 }
 
 /// The workspace of a start.
@@ -82,7 +81,7 @@ pub struct WorkspaceSetup<'a> {
     /// Path of the folder.
     pub folder: &'a Path,
     /// Paths that the policy protects.
-    pub protected: Vec<PathBuf>,
+    pub protected: Vec<WorkspacePattern>,
 }
 
 impl WorkspaceSetup<'_> {
@@ -172,7 +171,7 @@ impl WorkspaceOrigin {
     ///
     /// # Errors
     /// [`Code::Invalid`] for a session that has never started.
-    pub fn find_plain_tree(session: &Path) -> Result<Option<(PathBuf, Vec<PathBuf>)>> {
+    pub fn find_plain_tree(session: &Path) -> Result<Option<(PathBuf, Vec<WorkspacePattern>)>> {
         let Some(record) = load_record(session) else {
             let shown = session.file_name().unwrap_or_default().display();
             return Err(Error::new(Code::Invalid, format!("session {shown} has no workspace yet"))
@@ -206,7 +205,7 @@ impl WorkspaceOrigin {
         if after == Some(FileKind::Symlink) && protect::is_above_protected(&change.path) {
             return Some("a link here leads to a protected path".to_owned());
         }
-        let more = self.protected_by_policy.iter().find(|more| change.path.starts_with(more));
+        let more = self.protected_by_policy.iter().find(|entry| entry.covers(&change.path));
         more.map(|_| "the policy of the session names it".to_owned())
     }
 }

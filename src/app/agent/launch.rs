@@ -125,7 +125,7 @@ impl AgentLaunch {
             storage,
             in_memory: storage == Some(ChangeStorage::Overlay) && !keeps_changes,
             folder: if copy { &call.folder } else { &self.request.workspace },
-            protected: protected.iter().map(|path| path.value.as_path().to_owned()).collect(),
+            protected: protected.iter().map(|entry| entry.value.clone()).collect(),
         };
         origin.write_record(session.directory())
     }

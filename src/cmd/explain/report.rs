@@ -72,6 +72,7 @@ pub(super) struct FilesSection {
     pub(super) made: Vec<String>,
     pub(super) protected: Vec<PinRow>,
     pub(super) masks: Vec<MaskRow>,
+    pub(super) unmatched: Vec<UnmatchedRow>,
 }
 
 /// One mount.
@@ -108,6 +109,14 @@ pub(super) struct PinRow {
 pub(super) struct MaskRow {
     pub(super) path: String,
     pub(super) how: &'static str,
+    pub(super) layer: String,
+}
+
+/// An entry of `files.hide` or `protect.paths` that names nothing in the workspace.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct UnmatchedRow {
+    pub(super) key: &'static str,
+    pub(super) value: String,
     pub(super) layer: String,
 }
 
@@ -280,6 +289,15 @@ fn files(prepared: &PreparedSandbox) -> FilesSection {
             })
             .collect(),
         masks: tree.masks().map(mask).chain(tree.hidden().map(hidden)).collect(),
+        unmatched: prepared
+            .unmatched
+            .iter()
+            .map(|entry| UnmatchedRow {
+                key: entry.key,
+                value: shown(&entry.text),
+                layer: entry.layer.to_string(),
+            })
+            .collect(),
     }
 }
 

@@ -153,7 +153,13 @@ fn files(files: &FilesSection, f: &mut Formatter<'_>) -> fmt::Result {
     section(f, "links", links, "none")?;
     section(f, "files that saggar writes", files.made.iter().map(|path| [path.clone()]), "none")?;
     let masks = files.masks.iter().map(|mask| [mask.path.clone(), mask.how.to_owned(), mask.layer.clone()]);
-    section(f, "masks", masks, "none")
+    section(f, "masks", masks, "none")?;
+    if files.unmatched.is_empty() {
+        return Ok(());
+    }
+    let unmatched =
+        files.unmatched.iter().map(|row| [row.key.to_owned(), row.value.clone(), row.layer.clone()]);
+    section(f, "names nothing in the workspace", unmatched, "none")
 }
 
 /// The rows of a table of the policy, without its name.
@@ -195,7 +201,7 @@ mod tests {
     use super::super::processes::ProcessRow;
     use super::super::report::{
         DegradedRow, IdentitySection, LinkRow, MaskRow, MountRow, PinRow, RefusedCalls, SystemCallsSection,
-        UidAndGid,
+        UidAndGid, UnmatchedRow,
     };
     use super::*;
     use crate::spec::policy;
@@ -236,6 +242,11 @@ mod tests {
                     path: "/proc/kcore".into(),
                     how: "/dev/null lies over it",
                     layer: "built-in".into(),
+                }],
+                unmatched: vec![UnmatchedRow {
+                    key: "files.hide",
+                    value: "*.evn".into(),
+                    layer: "workspace saggar.toml".into(),
                 }],
             },
             environment: vec![

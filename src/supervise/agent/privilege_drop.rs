@@ -84,7 +84,7 @@ impl<'a> LauncherSide<'a> {
         let of_session = SessionContext {
             session,
             supervisor: ProcessId::current(),
-            protected: protect.iter().map(|path| path.value.as_path().to_owned()).collect(),
+            protected: protect.iter().map(|entry| entry.value.clone()).collect(),
         };
         let (cgroup, session) = (job.cgroups.unified.clone(), Some(of_session));
         Ok(LauncherSide {

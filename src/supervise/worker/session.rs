@@ -6,12 +6,12 @@ use super::{MARK_INSTALLED, REMOVE_SESSION, SAVE_AGENT_SESSION, WRITE_RECORD};
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::session::record::{RecordSink, RecordWriter, SessionRecord};
+use crate::spec::policy::WorkspacePattern;
 use crate::stage::agent::launcher::Launcher;
 use crate::state::process::ProcessId;
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 /// The session data that workers need.
@@ -22,7 +22,7 @@ pub(in crate::supervise) struct SessionContext<'a> {
     /// The supervisor, as the record has it.
     pub(in crate::supervise) supervisor: Option<ProcessId>,
     /// The protected paths of the policy in the workspace.
-    pub(in crate::supervise) protected: Vec<PathBuf>,
+    pub(in crate::supervise) protected: Vec<WorkspacePattern>,
 }
 
 /// A sink that writes the record in workers.

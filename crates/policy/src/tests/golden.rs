@@ -216,7 +216,7 @@ fn a_check_reports_each_file_by_itself() {
     let files =
         ["good.toml", "bad.toml", "odd.json", "agent/saggar.toml", "open.toml", "lab.toml", "absent.toml"]
             .map(|name| scratch.path(name));
-    let report = check_policy_files(&files, &InProcess);
+    let report = check_policy_files(&files, &InProcess, &|_, _| Vec::new());
     assert!(!report.is_valid());
     let text = report.to_string().replace(scratch.directory.path().to_str().unwrap(), "");
     insta::assert_snapshot!(text, @r"
@@ -244,7 +244,7 @@ fn a_check_reports_each_file_by_itself() {
 #[test]
 fn the_example_that_ships_is_a_good_folder_policy() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hello/saggar.toml");
-    let report = check_policy_files(&[example], &InProcess);
+    let report = check_policy_files(&[example], &InProcess, &|_, _| Vec::new());
     assert!(report.is_valid());
     assert_eq!(report.files[0].outcome.as_ref().unwrap(), &Vec::<String>::new());
 }

@@ -248,7 +248,7 @@ fn hosts_hold(before: &HostPolicy, after: &HostPolicy) -> bool {
     all(&after.allow, &before.allow) && all(&before.deny, &after.deny) && all(&after.ask, &open)
 }
 
-fn holds_all(before: &[Setting<WorkspacePath>], after: &[Setting<WorkspacePath>]) -> bool {
+fn holds_all(before: &[Setting<WorkspacePattern>], after: &[Setting<WorkspacePattern>]) -> bool {
     before.iter().all(|held| after.iter().any(|path| path.value == held.value))
 }
 

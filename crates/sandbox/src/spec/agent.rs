@@ -32,6 +32,8 @@ pub struct AgentSandboxRequest {
     pub id_mapping: HostIdMapping,
     /// The work tree, canonicalized; it has the same path in the sandbox.
     pub workspace: PathBuf,
+    /// Paths of the work tree that programs cannot read, relative to it.
+    pub hidden_paths: Vec<(PathBuf, Origin)>,
     /// The storage of changes to the work tree, if it is mounted under an overlay.
     pub overlay_upper: Option<OverlayUpper>,
     /// The agent's folder, if it is not the workspace.
@@ -110,11 +112,10 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         mailbox: request.mailbox.clone(),
         pinned_paths: request.pinned_paths.clone(),
         git_indices: Vec::new(),
-        hidden_paths: policy
-            .files
-            .hide
+        hidden_paths: request
+            .hidden_paths
             .iter()
-            .map(|path| (request.workspace.join(path.value.as_path()), layer_origin(&path.layer)))
+            .map(|(path, origin)| (request.workspace.join(path), origin.clone()))
             .collect(),
         proc_masks: if policy.profile.value == SandboxProfile::Strict {
             PROC_MASKS.to_vec()
@@ -137,8 +138,9 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         spec.mounts.push(system_mount("/etc/resolv.conf", "names of hosts"));
         spec.mounts.push(system_mount("/etc/hosts", "names of hosts"));
     }
+    let hidden = &request.hidden_paths;
     mount_order::append(&mut spec.mounts, named_mounts(policy, &request));
-    let git = hidden_in_git::files(policy.files.hide.iter().map(|path| path.value.as_path()));
+    let git = hidden_in_git::files(hidden.iter().map(|(path, _)| path.as_path()));
     // Who names one of the host's own means that.
     spec.files
         .extend(git.into_iter().filter(|(at, _)| spec.mounts.iter().all(|mount| mount.destination != *at)));

@@ -42,7 +42,7 @@ pub(super) fn escape_reason(change: &FileChange, trees: &WorkspaceTrees) -> Opti
         }
     }
     let protected = protect::protection_reason(&at).is_some() || protect::is_above_protected(&at);
-    let by_policy = trees.origin.protected_by_policy.iter().any(|more| at.starts_with(more));
+    let by_policy = trees.origin.protected_by_policy.iter().any(|entry| entry.covers(&at));
     (protected || by_policy).then(|| "it is a link that leads to a protected path".to_owned())
 }
 

@@ -23,7 +23,7 @@ pub use read::FileChunk;
 pub use walk::TreeListing;
 
 use saggar_bridge::control::files::FileRequest;
-use saggar_policy::protect;
+use saggar_policy::{WorkspacePattern, protect};
 use saggar_sys::beneath::FileKind;
 use saggar_sys::error::{Code, Error, Result};
 use serde_json::{Value, json};
@@ -39,13 +39,13 @@ const MAX_PATH_LENGTH: usize = 4096;
 pub struct Workspace {
     root: OwnedFd,
     /// Paths that the policy protects, in addition to the built-in ones.
-    protected: Vec<PathBuf>,
+    protected: Vec<WorkspacePattern>,
 }
 
 impl Workspace {
     /// The workspace at `root`, a descriptor of its sandbox. It must be used with the user id of the sandbox's
     /// programs.
-    pub fn new(root: OwnedFd, protected: Vec<PathBuf>) -> Self {
+    pub fn new(root: OwnedFd, protected: Vec<WorkspacePattern>) -> Self {
         Workspace { root, protected }
     }
 
@@ -73,7 +73,7 @@ impl Workspace {
 
     /// Why this path is protected, if it is.
     fn protection(&self, path: &Path) -> Option<&'static str> {
-        let is_named = self.protected.iter().any(|protected| path.starts_with(protected));
+        let is_named = self.protected.iter().any(|entry| entry.covers(path));
         protect::protection_reason(path).or(is_named.then_some("the policy names it"))
     }
 

@@ -59,14 +59,13 @@ impl Workspace {
 mod tests {
     use super::*;
     use std::fs;
-    use std::path::PathBuf;
 
     #[test]
     fn names_are_removed_and_nothing_else() {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
         let workspace =
-            Workspace::new(beneath::open_root(scratch.path()).unwrap(), vec![PathBuf::from("d/ci")]);
+            Workspace::new(beneath::open_root(scratch.path()).unwrap(), vec!["d/ci".parse().unwrap()]);
         for directory in ["d/e", "d/ci", "g/.git/hooks", "empty", "full/a", "outside"] {
             fs::create_dir_all(path(directory)).unwrap();
         }

@@ -98,14 +98,13 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::PathBuf;
 
     #[test]
     fn a_file_takes_the_place_of_a_file_and_of_nothing_else() {
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);
         let workspace =
-            Workspace::new(beneath::open_root(scratch.path()).unwrap(), vec![PathBuf::from("ci")]);
+            Workspace::new(beneath::open_root(scratch.path()).unwrap(), vec!["ci".parse().unwrap()]);
         fs::create_dir(path("d")).unwrap();
         fs::create_dir(path("ci")).unwrap();
         fs::write(path("run"), "old").unwrap();

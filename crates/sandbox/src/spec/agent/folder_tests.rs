@@ -19,6 +19,12 @@ fn lowered(policy: &EffectivePolicy) -> SandboxSpec {
         id: SandboxId::parse("x").unwrap(),
         id_mapping: HostIdMapping::Block { base: 1 << 20 },
         workspace: "/work".into(),
+        hidden_paths: policy
+            .files
+            .hide
+            .iter()
+            .map(|entry| (entry.value.text().to_owned(), layer_origin(&entry.layer)))
+            .collect(),
         overlay_upper: None,
         agent_folder: None,
         home,
