@@ -104,6 +104,8 @@ text_value!(WorkspacePattern, { "type": "string", "description": "a path below t
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
@@ -174,6 +176,17 @@ mod tests {
         assert!("a".repeat(5000).parse::<WorkspacePattern>().is_err());
         for text in ["", "/a", "../a", "a/../b", ".", "a\0b"] {
             assert!(text.parse::<WorkspacePattern>().is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_text_is_a_pattern_or_refused(text in r"[a*?\[\]{},!/\\.-]{1,24}", path in vec("[a-c.*]{1,3}", 1..4)) {
+            let Ok(pattern) = text.parse::<WorkspacePattern>() else { return Ok(()) };
+            prop_assert!(pattern.matches(pattern.text()));
+            let path: PathBuf = path.iter().filter(|name| !matches!(name.as_str(), "." | "..")).collect();
+            prop_assert!(!pattern.matches(&path) || pattern.covers(&path.join("below")));
         }
     }
 }
