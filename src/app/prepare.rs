@@ -4,7 +4,7 @@ use super::program_lookup::{self, ProgramBind, VisibleTrees};
 use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
 use crate::cgroup::SandboxCgroups;
 use crate::error::{Code, Error, Result};
-use crate::host::{HostFacts, PathKind, network_namespace};
+use crate::host::{self, HostFacts, PathKind, network_namespace};
 use crate::id::SandboxId;
 use crate::launch::agent::cleanup::{self, ClaimedEntries};
 use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
@@ -299,6 +299,7 @@ pub(crate) fn prepare(
         finish_abandoned_scans(Some(&request.workspace));
     }
     let named = find_named(&request, effective)?;
+    let hidden: Vec<PathBuf> = named.hidden.iter().map(|named| named.path.clone()).collect();
     let mut protected = protected(&request, &policy, &named.protected);
     if request.changes.is_some() {
         protected.drop_missing();
@@ -349,6 +350,10 @@ pub(crate) fn prepare(
     mailbox::check_files_hidden(&spec, &request.planned)?;
     let mut host = HostFacts::survey(&spec);
     host.paths.extend(request.planned.iter().map(|planned| (planned.path.clone(), PathKind::Directory)));
+    if let Some(original) = request.copied_from() {
+        let found = hidden.iter().filter_map(|path| Some((path, host::path_kind(&original.join(path))?)));
+        host.paths.extend(found.map(|(path, kind)| (request.workspace.join(path), kind)));
+    }
     if disk.needs_image() {
         // They will be in its ext4, which can be idmapped whatever the file of the image is in.
         let is_made = |path: &Path| request.planned.iter().any(|planned| planned.path == path);

@@ -39,13 +39,25 @@ as_each_caller! {
         });
     }
 
+    /// A link in place of a directory would bring names of its target under the pattern.
+    fn link_to_what_a_pattern_protects_is_refused(caller) {
+        on_each(caller, |work| {
+            work.place.configure_user("protect.paths = ['ci/**', 'lib/*.x']\n");
+            work.begin("mkdir real; echo x > real/b; ln -s real ci; ln -s real lib; ln -s real free");
+            let ended = work.run(&["apply", ID]);
+            ended.refused(&["ci: it is protected", "lib: it is protected"]);
+            assert!(!ended.stderr.contains("free: it is protected"), "{ended:?}");
+        });
+    }
+
     /// Those that appeared in the session, too.
     fn names_that_a_pattern_of_the_policy_matches_are_protected(caller) {
         on_each(caller, |work| {
             work.place.configure_user("protect.paths = ['*.lock', 'ci/**']\n");
-            work.begin("echo x > fine; mkdir -p a ci/b; echo x > a/new.lock; echo x > ci/b/c");
+            work.begin("echo x > fine; mkdir -p a ci/b real; echo x > a/new.lock; echo x > ci/b/c; ln -s ../real ci/l; ln -s real other");
             let ended = work.run(&["apply", ID]);
             ended.refused(&["nothing was done", "a/new.lock: it is protected", "ci/b/c: it is protected"]);
+            assert!(!ended.stderr.contains("other: it is protected"), "{ended:?}");
             assert!(!ended.stderr.contains("fine"), "{ended:?}");
             work.run(&["apply", ID, "fine"]).success();
             work.run(&["apply", "--allow-protected", ID]).success();

@@ -126,6 +126,46 @@ as_each_caller! {
         wrap.sh("echo ran").refused(&["files.hide", "1024"]);
     }
 
+    /// A path that no mount can reach could be read from a directory above it.
+    fn path_that_is_too_long_is_refused(caller) {
+        for (policy, depth) in [("files.hide = ['*.env']", 20), ("files.hide = ['*.env']", 24), ("protect.paths = ['*.lock']", 24)] {
+            let wrap = work(caller, policy, &[]);
+            let name = "d".repeat(200);
+            let script = format!("i=0; while [ $i -lt {depth} ]; do mkdir {name}; cd {name} 2>&-; i=$((i + 1)); done; echo SECRET >{}.env", "x".repeat(65));
+            wrap.outside(&script);
+            let ended = wrap.sh("echo ran");
+            ended.refused(&["too long", "files.hide", "remove it, or name"]);
+            assert!(ended.stderr.len() < 5000, "{}", ended.stderr);
+            wrap.outside(&format!("rm -rf {name}"));
+        }
+    }
+
+    /// Everything below a directory that is read-only as a whole needs no mount of its own.
+    fn protected_directory_counts_once(caller) {
+        let wrap = work(caller, "protect.paths = ['ci/**']\nfiles.hide = ['*.key']\n", &["ci/a/x.key"]);
+        for number in 0..1100 {
+            fs::write(wrap.work().join(format!("ci/a/{number}")), "").unwrap();
+        }
+        let said = wrap.sh("(echo x >ci/a/5) 2>&- || echo refused; cat ci/a/x.key");
+        assert_eq!(said.success(), "refused\n");
+    }
+
+    /// It can be neither read nor entered by programs of the sandbox.
+    fn closed_directory_of_another_user_is_not_searched(caller) {
+        if caller.is_root() {
+            return;
+        }
+        let wrap = work(caller, "files.hide = ['*.env']\n", &["a.env"]);
+        let closed = wrap.work().join("closed");
+        fs::create_dir(&closed).unwrap();
+        std::os::unix::fs::chown(&closed, Some(0), Some(0)).unwrap_or_default();
+        let mode = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(&closed, mode).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            assert_eq!(wrap.sh("cat a.env").success(), "");
+        }
+    }
+
     /// What is mounted in the workspace has names of its own.
     fn mounted_tree_is_not_that_of_the_workspace(caller) {
         let wrap = work(caller, "files.hide = ['*.env']\n", &["data/a.env", "b.env"]);
@@ -137,6 +177,13 @@ as_each_caller! {
         assert_eq!(said.success(), "MOUNTED");
         let same = format!("--rw={}", data.display());
         assert_eq!(wrap.run(&[&same], &["/bin/sh", "-c", "cat b.env data/*"]).success(), "");
+        // Its own name is that of the workspace, and a directory of the workspace below it has its files.
+        make(&wrap, "data/sub/d.env");
+        wrap.place.make_dir("other/sub", 0o755);
+        let sub = format!("--rw={}/sub", data.display());
+        assert_eq!(wrap.run(&[&option, &sub], &["/bin/sh", "-c", "cat data/sub/d.env data/c.env"]).success(), "MOUNTED");
+        wrap.place.make_file("work/saggar.toml", "files.hide = ['dat*']\n");
+        assert_eq!(wrap.run(&[&option], &["/bin/sh", "-c", "ls -A data"]).success(), "");
     }
 
     fn entry_that_names_nothing_is_told(caller) {
@@ -155,6 +202,12 @@ as_each_caller! {
         check.args(["policy", "check", "saggar.toml"]);
         let checked = wrap.finish(check).success();
         assert_eq!(checked.matches("names nothing").count(), 3, "{checked}");
+        // A name that two entries match, and a link, are matched, too.
+        symlink("/etc/passwd", wrap.work().join("link.pem")).unwrap();
+        wrap.place.make_file("work/saggar.toml", "files.hide = ['.env', '.e*', '*.env', '*.pem']\n");
+        let ended = wrap.sh("cat .env");
+        assert!(!ended.stderr.contains("names nothing"), "{}", ended.stderr);
+        fs::remove_file(wrap.work().join("link.pem")).unwrap();
         // What applies to each workspace of a user is told by explain alone.
         wrap.place.make_file("work/saggar.toml", "files.hide = ['.env']\n");
         wrap.place.configure_user("files.hide = ['*.pem']\n");

@@ -100,4 +100,4 @@ pub use schema::schema;
 pub use units::{ByteSize, CpuCount, TimeSpan};
 pub use update::{update_limits, update_network};
 pub use value::BadValue;
-pub use workspace_pattern::WorkspacePattern;
+pub use workspace_pattern::{PatternSet, WorkspacePattern};

@@ -2,9 +2,9 @@
 
 use super::paths::{normalize, path_objection};
 use super::value::{BadValue, text_value};
-use globset::{GlobBuilder, GlobSet};
+use globset::{Glob, GlobBuilder, GlobSet};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// The characters that make an entry a pattern.
@@ -15,9 +15,18 @@ const MAX_LENGTH: usize = 4096;
 /// A path below the workspace, or a pattern of such paths.
 #[derive(Debug, Clone)]
 pub struct WorkspacePattern {
-    /// As it is written, without `.` and doubled slashes.
+    /// As it is written, without `.` and doubled slashes; a pattern without another slash keeps `./`.
     text: PathBuf,
-    pattern: Option<GlobSet>,
+    wildcards: Option<Wildcards>,
+}
+
+#[derive(Debug, Clone)]
+struct Wildcards {
+    /// The pattern, and the path that is written like it.
+    globs: [Glob; 2],
+    matched: GlobSet,
+    /// The directories that what it matches can be in, for a pattern that begins at the workspace.
+    above: GlobSet,
 }
 
 impl WorkspacePattern {
@@ -28,27 +37,121 @@ impl WorkspacePattern {
 
     /// Whether it has to be searched for.
     pub fn has_wildcards(&self) -> bool {
-        self.pattern.is_some()
+        self.wildcards.is_some()
     }
 
-    /// Whether it names this path, relative to the workspace. A pattern also names the path that is written like it.
+    /// Whether it names this path, relative to the workspace.
     pub fn matches(&self, path: &Path) -> bool {
-        let is_matched = |pattern: &GlobSet| !path.as_os_str().is_empty() && pattern.is_match(path);
-        path == self.text || self.pattern.as_ref().is_some_and(is_matched)
+        match &self.wildcards {
+            Some(wildcards) => !path.as_os_str().is_empty() && wildcards.matched.is_match(path),
+            None => path == self.text,
+        }
     }
 
     /// Whether it names this path, relative to the workspace, or a directory above it.
     pub fn covers(&self, path: &Path) -> bool {
         path.ancestors().any(|path| self.matches(path))
     }
+
+    /// Whether what it names can be below this path, relative to the workspace. A pattern that matches at any depth needs no
+    /// directory, and so has none.
+    pub fn can_be_below(&self, path: &Path) -> bool {
+        match &self.wildcards {
+            Some(wildcards) => wildcards.above.is_match(path),
+            None => path != self.text && self.text.starts_with(path),
+        }
+    }
 }
 
-/// A pattern without a slash matches names at any depth.
-fn compile(text: &str) -> Result<GlobSet, globset::Error> {
-    let anchored = if text.contains('/') { text.to_owned() } else { format!("**/{text}") };
-    let glob = GlobBuilder::new(&anchored).literal_separator(true).backslash_escape(true).build()?;
-    // A set of one: unlike a matcher, it reports a pattern that is too large.
-    GlobSet::builder().add(glob).build()
+impl Wildcards {
+    fn compile(text: &str) -> Result<Self, globset::Error> {
+        let (pattern, literal) = match text.strip_prefix("./") {
+            Some(name) => (name.to_owned(), name),
+            None if text.contains('/') => (text.to_owned(), text),
+            None => (format!("**/{text}"), text),
+        };
+        let globs = [glob(&pattern)?, glob(&escape(literal))?];
+        Ok(Wildcards { matched: set(&globs)?, above: Wildcards::above(&pattern), globs })
+    }
+
+    /// A directory that is not known, as of a slash between braces, can be any one.
+    fn above(pattern: &str) -> GlobSet {
+        let directories = Path::new(pattern).ancestors().skip(1).map(Path::to_string_lossy);
+        let globs: Result<Vec<Glob>, _> =
+            directories.filter(|text| !text.is_empty() && *text != "**").map(|text| glob(&text)).collect();
+        let any = || glob("**").and_then(|any| set(&[any])).unwrap_or_else(|_| GlobSet::empty());
+        globs.and_then(|globs| set(&globs)).unwrap_or_else(|_| any())
+    }
+}
+
+fn glob(text: &str) -> Result<Glob, globset::Error> {
+    let mut builder = GlobBuilder::new(text);
+    builder.literal_separator(true).backslash_escape(true).empty_alternates(true).build()
+}
+
+/// The glob of this text alone. That of [`globset::escape`] has no escape for a backslash.
+fn escape(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+/// Unlike a single matcher, a set reports a pattern that is too large.
+fn set(globs: &[Glob]) -> Result<GlobSet, globset::Error> {
+    let mut builder = GlobSet::builder();
+    for glob in globs {
+        builder.add(glob.clone());
+    }
+    builder.build()
+}
+
+/// The patterns of a list, which are compared with a path together.
+#[derive(Debug)]
+pub struct PatternSet {
+    set: GlobSet,
+    /// For each glob of the set, the place of its pattern in the list.
+    places: Vec<usize>,
+}
+
+impl PatternSet {
+    /// The patterns of these entries; paths are left out.
+    ///
+    /// # Errors
+    /// Fails if they are too large together.
+    pub fn new<'a>(entries: impl Iterator<Item = &'a WorkspacePattern>) -> Result<Self, BadValue> {
+        let (mut globs, mut places) = (Vec::new(), Vec::new());
+        for (place, entry) in entries.enumerate() {
+            for glob in entry.wildcards.iter().flat_map(|wildcards| &wildcards.globs) {
+                globs.push(glob.clone());
+                places.push(place);
+            }
+        }
+        let set =
+            set(&globs).map_err(|error| BadValue(format!("the patterns are too large together: {error}")))?;
+        Ok(PatternSet { set, places })
+    }
+
+    /// Whether there is no pattern.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The places in the list of the patterns that match this path, which is relative to the workspace and not empty.
+    pub fn matching(&self, path: &Path) -> impl Iterator<Item = usize> {
+        self.set.matches(path).into_iter().filter_map(|glob| self.places.get(glob).copied())
+    }
+}
+
+/// The reason why a pattern would not match what it seems to. Names are bytes, and so is what brackets stand for.
+fn bracket_objection(text: &str) -> Option<&'static str> {
+    let (_, rest) = text.split_once('[')?;
+    let (inside, _) = rest.rsplit_once(']')?;
+    (!inside.is_ascii()).then_some("has a character outside of ASCII between brackets; use {é,è} instead")
 }
 
 impl FromStr for WorkspacePattern {
@@ -66,16 +169,24 @@ impl FromStr for WorkspacePattern {
         }
         // It came from UTF-8.
         let normalized = path.to_string_lossy();
-        let pattern = match normalized.contains(PATTERN_CHARACTERS) {
-            true => Some(compile(&normalized).map_err(|error| {
-                let why = error.kind();
-                BadValue(format!(
-                    "{text:?} is no pattern: {why}; write \\ before a character that is part of a name"
-                ))
-            })?),
-            false => None,
+        if !normalized.contains(PATTERN_CHARACTERS) {
+            return Ok(WorkspacePattern { text: path, wildcards: None });
+        }
+        if let Some(why) = bracket_objection(&normalized) {
+            return Err(BadValue(format!("{text:?} {why}")));
+        }
+        let is_of_top = Path::new(text).components().next() == Some(Component::CurDir);
+        let written = match is_of_top && !normalized.contains('/') {
+            true => format!("./{normalized}"),
+            false => normalized.into_owned(),
         };
-        Ok(WorkspacePattern { pattern, text: path })
+        let wildcards = Wildcards::compile(&written).map_err(|error| {
+            let why = error.kind();
+            BadValue(format!(
+                "{text:?} is no pattern: {why}; write \\ before a character that is part of a name"
+            ))
+        })?;
+        Ok(WorkspacePattern { text: written.into(), wildcards: Some(wildcards) })
     }
 }
 
@@ -129,6 +240,10 @@ mod tests {
             (r"\*.env", &["*.env", "a/*.env"], &["a.env"]),
             ("app/[slug]/page.tsx", &["app/[slug]/page.tsx", "app/s/page.tsx"], &["app/slug/page.tsx"]),
             ("./a//*.x", &["a/b.x"], &["b.x"]),
+            ("./*.x", &["a.x"], &["a/b.x"]),
+            (".env{,.local}", &[".env", "a/.env.local"], &[".env.x"]),
+            ("{a/b,c}", &["a/b", "c"], &["x/c"]),
+            ("**", &["a", "a/b"], &[]),
         ] {
             let entry = entry(pattern);
             assert!(entry.has_wildcards(), "{pattern}");
@@ -166,8 +281,44 @@ mod tests {
     }
 
     #[test]
+    fn directories_of_what_is_named() {
+        for (text, above, other) in [
+            ("ci/build/x", &["ci", "ci/build"][..], &["ci/build/x", "c", "x"][..]),
+            ("ci/**", &["ci"], &["c", "x/ci"]),
+            ("a*/**/b/c", &["a", "ax", "a/x/y", "a/b"], &["b"]),
+            ("**/a/b", &["a", "x/a"], &["x", "b"]),
+            ("*.lock", &[], &["a", "a/b"]),
+            ("{a/b,c}/d", &["a/b", "c", "anything"], &[]),
+        ] {
+            let entry = entry(text);
+            assert!(above.iter().all(|path| entry.can_be_below(Path::new(path))), "{text}");
+            assert!(other.iter().all(|path| !entry.can_be_below(Path::new(path))), "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_a_list_are_found_by_their_place() {
+        let list = ["*.a", "b", "x/*", "*.{a,b}"].map(entry);
+        let set = PatternSet::new(list.iter()).unwrap();
+        let matching = |path: &str| {
+            let mut places: Vec<usize> = set.matching(Path::new(path)).collect();
+            places.sort_unstable();
+            places.dedup();
+            places
+        };
+        assert_eq!(matching("x/n.a"), [0, 2, 3]);
+        assert_eq!(matching("b"), [0_usize; 0]);
+        assert_eq!((matching("*.a"), matching("c.b")), (vec![0, 3], vec![3]));
+    }
+
+    #[test]
     fn what_is_no_pattern_is_refused() {
         let nested = format!("{}a{}", "{".repeat(1000), "}".repeat(1000));
+        for text in ["[é].env", "a[!à-è]"] {
+            let error = text.parse::<WorkspacePattern>().unwrap_err().to_string();
+            assert!(error.contains("ASCII"), "{error}");
+        }
+        assert!(entry("[a]é").matches(Path::new("aé")));
         for text in ["[a", "a/{b", "{a}}", "[z-a]", &nested] {
             let error = text.parse::<WorkspacePattern>().unwrap_err().to_string();
             assert!(error.contains("is no pattern") && error.contains('\\'), "{error}");
@@ -184,7 +335,8 @@ mod tests {
         #[test]
         fn any_text_is_a_pattern_or_refused(text in r"[a*?\[\]{},!/\\.-]{1,24}", path in vec("[a-c.*]{1,3}", 1..4)) {
             let Ok(pattern) = text.parse::<WorkspacePattern>() else { return Ok(()) };
-            prop_assert!(pattern.matches(pattern.text()));
+            let written = pattern.text().strip_prefix(".").unwrap_or(pattern.text());
+            prop_assert!(pattern.matches(written));
             let path: PathBuf = path.iter().filter(|name| !matches!(name.as_str(), "." | "..")).collect();
             prop_assert!(!pattern.matches(&path) || pattern.covers(&path.join("below")));
         }

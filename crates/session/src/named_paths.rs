@@ -1,11 +1,13 @@
 //! The paths of a workspace that `files.hide` and `protect.paths` name: those that are written, and those that a search finds
-//! for patterns (saggar-policy(5)). The search follows no link, and fails where it cannot be complete.
+//! for patterns (saggar-policy(5)). The search follows no link, and fails where it would not be complete.
 
-use rustix::fs::{Dir, FileType};
-use saggar_policy::{BindMount, EffectivePolicy, PolicyDocument, PolicyLayer, Setting, WorkspacePattern};
+use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags};
+use saggar_policy::{
+    BindMount, EffectivePolicy, PatternSet, PolicyDocument, PolicyLayer, Setting, WorkspacePattern,
+};
 use saggar_sys::beneath::{self, FileKind};
 use saggar_sys::error::{Code, Error, Result};
-use saggar_sys::text::DisplayEscaped;
+use saggar_sys::text::{DisplayEscaped, summary};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -17,12 +19,10 @@ use std::path::{Path, PathBuf};
 const MAX_FILES: usize = 1_000_000;
 /// Maximum number of paths that the patterns of one list match: each is a mount.
 const MAX_MATCHES: usize = 1024;
-/// Maximum size of the paths that a search remembers, in bytes.
-const MAX_PATH_BYTES: usize = 64 << 20;
-
-/// The names of the lists.
-const HIDE: &str = "files.hide";
-const PROTECT: &str = "protect.paths";
+/// Maximum size of the paths of directories that are still to be searched, in bytes.
+const MAX_PENDING: usize = 64 << 20;
+/// Longest path that a system call takes, in bytes, without the NUL (PATH_MAX).
+const MAX_PATH: usize = 4095;
 
 /// A path, relative to the workspace, and the layer whose entry names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +64,18 @@ pub struct NamedPaths {
 /// Finds the paths that the policy names in the tree at `root`, which is at `workspace` in the sandbox.
 ///
 /// # Errors
-/// [`Code::Invalid`] if the patterns match too much; [`Code::System`] if a directory cannot be searched.
+/// [`Code::Invalid`] if the patterns match too much, or a path is too long; [`Code::System`] if a directory cannot be
+/// searched.
 pub fn find_named(root: &Path, workspace: &Path, policy: &EffectivePolicy) -> Result<NamedPaths> {
     let binds = policy.files.binds.iter().map(|bind| &bind.value);
-    let covered = binds.filter_map(|bind| covered_by(bind, workspace)).collect();
-    find(root, &policy.files.hide, &policy.protect.paths, covered)
+    let mounts = binds.filter_map(|bind| MountedTree::new(bind, workspace)).collect();
+    let found = find(root, &policy.files.hide, &policy.protect.paths, mounts)?;
+    let long = found.hidden.iter().find(|named| workspace.join(&named.path).as_os_str().len() > MAX_PATH);
+    match long {
+        // Nothing could be mounted there, and a program finds it from a directory below the workspace.
+        Some(named) => Err(too_deep(workspace, &named.path)),
+        None => Ok(found),
+    }
 }
 
 /// Notes on the policy of a folder: the entries that name nothing in it, or why that is not known.
@@ -87,99 +94,115 @@ fn find(
     root: &Path,
     hide: &[Setting<WorkspacePattern>],
     protect: &[Setting<WorkspacePattern>],
-    covered: Vec<PathBuf>,
+    mounts: Vec<MountedTree>,
 ) -> Result<NamedPaths> {
-    let mut found = NamedPaths::default();
     if hide.is_empty() && protect.is_empty() {
-        return Ok(found);
+        return Ok(NamedPaths::default());
     }
-    let lists = [List::new(HIDE, hide), List::new(PROTECT, protect)];
-    let has_patterns = lists.iter().any(List::has_patterns);
-    let opened = match beneath::open_root(root) {
-        Ok(opened) => opened,
-        Err(e) if has_patterns => return Err(search_error(root, e)),
-        // The start itself says what is wrong with the workspace.
-        Err(_) => {
-            let [hidden, protected] = lists.map(|list| list.paths());
-            return Ok(NamedPaths { hidden, protected, ..found });
+    let (mut hide, mut protect) = (List::new("files.hide", hide)?, List::new("protect.paths", protect)?);
+    let has_patterns = !(hide.patterns.is_empty() && protect.patterns.is_empty());
+    let unmatched = match beneath::open_root(root) {
+        Ok(opened) => {
+            if has_patterns {
+                Search {
+                    root: &opened,
+                    shown: root,
+                    hide: &mut hide,
+                    protect: &mut protect,
+                    mounts,
+                    files: 0,
+                }
+                .run()?;
+            }
+            [hide.unmatched(&opened), protect.unmatched(&opened)].concat()
         }
+        Err(e) if has_patterns => return Err(search_error(root, Path::new(""), e)),
+        // The start itself says what is wrong with the workspace.
+        Err(_) => Vec::new(),
     };
-    let mut search = Search { root: &opened, shown: root, lists, covered, files: 0, path_bytes: 0 };
-    if has_patterns {
-        search.run()?;
-    }
-    let [hide, protect] = &mut search.lists;
     hide.drop_harmless_links(root);
-    hide.keep_topmost();
-    for list in [&*hide, &*protect] {
-        let exists = |entry: &Setting<WorkspacePattern>| match entry.value.has_wildcards() {
-            true => list.matched.iter().any(|one| entry.value.matches(&one.path)),
-            false => exists_beneath(&opened, entry.value.text()),
-        };
-        let unmatched = list.entries.iter().filter(|entry| !exists(entry));
-        found.unmatched.extend(unmatched.map(|entry| UnmatchedEntry {
-            key: list.key,
-            text: entry.value.text().to_owned(),
-            layer: entry.layer.clone(),
-        }));
+    Ok(NamedPaths { hidden: hide.named(), protected: protect.named(), unmatched })
+}
+
+/// A tree that the policy mounts in the workspace.
+struct MountedTree {
+    /// Its place, relative to the workspace.
+    at: PathBuf,
+    /// Whether it is the workspace's own tree at this place, such as one that is read-only.
+    is_own: bool,
+}
+
+impl MountedTree {
+    fn new(bind: &BindMount, workspace: &Path) -> Option<Self> {
+        let at = bind.destination.strip_prefix(workspace).ok()?.to_owned();
+        Some(MountedTree { at, is_own: bind.source == bind.destination })
     }
-    found.hidden = search.lists[0].paths();
-    found.protected = search.lists[1].paths();
-    Ok(found)
-}
-
-/// The directory of the workspace that another tree is mounted over.
-fn covered_by(bind: &BindMount, workspace: &Path) -> Option<PathBuf> {
-    let below = bind.destination.strip_prefix(workspace).ok()?;
-    (bind.source != bind.destination).then(|| below.to_owned())
-}
-
-fn exists_beneath(root: &OwnedFd, path: &Path) -> bool {
-    let above = path.parent().unwrap_or(Path::new(""));
-    let directory = beneath::open_directory(root.as_fd(), above);
-    let name = path.file_name().unwrap_or_default();
-    directory.is_ok_and(|directory| {
-        beneath::stat_beneath(directory.as_fd(), name).is_ok_and(|meta| meta.is_some())
-    })
 }
 
 /// One list of the policy, and what its patterns match.
 struct List<'a> {
     key: &'static str,
     entries: &'a [Setting<WorkspacePattern>],
-    matched: Vec<Match>,
+    patterns: PatternSet,
+    /// For each entry, whether its pattern has matched.
+    has_matched: Vec<bool>,
+    matches: Vec<Match>,
 }
 
 /// A path that a pattern matches.
 struct Match {
-    path: PathBuf,
-    layer: PolicyLayer,
+    named: NamedPath,
     is_link: bool,
 }
 
 impl<'a> List<'a> {
-    fn new(key: &'static str, entries: &'a [Setting<WorkspacePattern>]) -> Self {
-        List { key, entries, matched: Vec::new() }
+    fn new(key: &'static str, entries: &'a [Setting<WorkspacePattern>]) -> Result<Self> {
+        let patterns = PatternSet::new(entries.iter().map(|entry| &entry.value));
+        let patterns = patterns.map_err(|e| Error::new(Code::Invalid, format!("{key}: {e}")))?;
+        Ok(List { key, entries, patterns, has_matched: vec![false; entries.len()], matches: Vec::new() })
     }
 
-    fn has_patterns(&self) -> bool {
-        self.entries.iter().any(|entry| entry.value.has_wildcards())
-    }
-
-    fn entry_for(&self, path: &Path) -> Option<&'a Setting<WorkspacePattern>> {
-        self.entries.iter().find(|entry| entry.value.matches(path))
-    }
-
-    fn push(&mut self, path: &Path, entry: &Setting<WorkspacePattern>, is_link: bool) -> Result<()> {
-        if !entry.value.has_wildcards() {
-            return Ok(());
+    /// Compares a path with the list. Returns whether an entry names it, and if that is a pattern, the first one.
+    fn compare(&mut self, path: &Path) -> (bool, Option<usize>) {
+        let mut first = None;
+        for place in self.patterns.matching(path) {
+            if let Some(has_matched) = self.has_matched.get_mut(place) {
+                *has_matched = true;
+            }
+            first = Some(first.map_or(place, |first: usize| first.min(place)));
         }
-        if self.matched.len() == MAX_MATCHES {
-            let message = format!("the patterns of {} match more than {MAX_MATCHES} paths", self.key);
-            return Err(Error::new(Code::Invalid, message).hint("name the directories that the files are in"));
+        let is_written =
+            self.entries.iter().any(|entry| !entry.value.has_wildcards() && entry.value.text() == path);
+        (is_written || first.is_some(), first.filter(|_| !is_written))
+    }
+
+    fn push(&mut self, path: &Path, pattern: usize, is_link: bool) -> Result<()> {
+        let Some(entry) = self.entries.get(pattern) else { return Ok(()) };
+        if self.matches.len() == MAX_MATCHES {
+            let (key, pattern) = (self.key, entry.value.text().escaped());
+            let message =
+                format!("the patterns of {key} match more than {MAX_MATCHES} paths, the last one {pattern}");
+            return Err(Error::new(Code::Invalid, message)
+                .hint("name the directories that the files are in, such as DIR in place of DIR/**"));
         }
-        self.matched.push(Match { path: path.to_owned(), layer: entry.layer.clone(), is_link });
+        self.matches
+            .push(Match { named: NamedPath { path: path.to_owned(), layer: entry.layer.clone() }, is_link });
         Ok(())
+    }
+
+    fn unmatched(&self, root: &OwnedFd) -> Vec<UnmatchedEntry> {
+        let entries = self.entries.iter().zip(&self.has_matched);
+        let unmatched = entries.filter(|(entry, has_matched)| match entry.value.has_wildcards() {
+            true => !**has_matched,
+            false => !exists_beneath(root, entry.value.text()),
+        });
+        unmatched
+            .map(|(entry, _)| UnmatchedEntry {
+                key: self.key,
+                text: entry.value.text().to_owned(),
+                layer: entry.layer.clone(),
+            })
+            .collect()
     }
 
     /// Drops links that show nothing of the workspace: their targets do not exist, lie elsewhere, or are hidden, too. A sandbox
@@ -188,8 +211,8 @@ impl<'a> List<'a> {
     fn drop_harmless_links(&mut self, root: &Path) {
         let Ok(top) = root.canonicalize() else { return };
         let entries = self.entries;
-        self.matched.retain(|one| {
-            let target = one.is_link.then(|| top.join(&one.path).canonicalize());
+        self.matches.retain(|one| {
+            let target = one.is_link.then(|| top.join(&one.named.path).canonicalize());
             target.is_none_or(|target| {
                 let below = target.as_deref().ok().and_then(|target| target.strip_prefix(&top).ok());
                 below.is_some_and(|below| !entries.iter().any(|entry| entry.value.covers(below)))
@@ -197,64 +220,79 @@ impl<'a> List<'a> {
         });
     }
 
-    /// Drops what lies below another match: nothing of it exists in the sandbox.
-    fn keep_topmost(&mut self) {
-        let tops: Vec<PathBuf> = self.matched.iter().map(|one| one.path.clone()).collect();
-        let is_below = |path: &Path| tops.iter().any(|top| path != top && path.starts_with(top));
-        self.matched.retain(|one| !is_below(&one.path));
-    }
-
-    /// The written paths and the matches.
-    fn paths(&self) -> Vec<NamedPath> {
-        let is_below = |path: &Path| self.matched.iter().any(|one| path.starts_with(&one.path));
+    /// The written paths, and the matches in order.
+    fn named(mut self) -> Vec<NamedPath> {
+        self.matches.sort_by(|one, other| one.named.path.cmp(&other.named.path));
+        let tops: Vec<&Path> = self.matches.iter().map(|one| one.named.path.as_path()).collect();
+        // Nothing of them exists in the sandbox.
+        let is_below_hidden =
+            |path: &Path| self.key == "files.hide" && tops.iter().any(|top| path.starts_with(top));
         let written = self.entries.iter().filter(|entry| !entry.value.has_wildcards());
         let written = written
             .map(|entry| NamedPath { path: entry.value.text().to_owned(), layer: entry.layer.clone() })
-            .filter(|named| self.key != HIDE || !is_below(&named.path));
-        let matched = self.matched.iter();
-        let matched = matched
-            .map(|one| NamedPath { path: one.path.clone(), layer: one.layer.clone() })
-            .collect::<Vec<_>>();
-        written.chain(matched).collect()
+            .filter(|named| !is_below_hidden(&named.path));
+        written.chain(self.matches.iter().map(|one| one.named.clone())).collect()
     }
 }
 
-struct Search<'a> {
+fn exists_beneath(root: &OwnedFd, path: &Path) -> bool {
+    let directory = beneath::open_directory(root.as_fd(), path.parent().unwrap_or(Path::new("")));
+    let name = path.file_name().unwrap_or_default();
+    directory.is_ok_and(|directory| {
+        beneath::stat_beneath(directory.as_fd(), name).is_ok_and(|meta| meta.is_some())
+    })
+}
+
+/// A directory that is to be searched.
+struct PendingDirectory {
+    path: PathBuf,
+    /// Whether it is read-only as a whole, so that nothing below it has to be.
+    is_protected: bool,
+}
+
+struct Search<'a, 'b> {
     root: &'a OwnedFd,
     /// For messages.
     shown: &'a Path,
-    /// `files.hide` and `protect.paths`.
-    lists: [List<'a>; 2],
-    /// Directories that something else is mounted over.
-    covered: Vec<PathBuf>,
+    hide: &'a mut List<'b>,
+    protect: &'a mut List<'b>,
+    mounts: Vec<MountedTree>,
     files: usize,
-    path_bytes: usize,
 }
 
-impl Search<'_> {
+impl Search<'_, '_> {
     fn run(&mut self) -> Result<()> {
-        let mut directories = vec![PathBuf::new()];
-        while let Some(directory) = directories.pop() {
-            self.path_bytes -= directory.as_os_str().len();
-            self.search_directory(&directory, &mut directories)?;
-        }
-        for list in &mut self.lists {
-            list.matched.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut pending = vec![PendingDirectory { path: PathBuf::new(), is_protected: false }];
+        let mut size = 0;
+        while let Some(directory) = pending.pop() {
+            size -= directory.path.as_os_str().len();
+            let before = pending.len();
+            self.search_directory(&directory, &mut pending)?;
+            size += pending.iter().skip(before).map(|new| new.path.as_os_str().len()).sum::<usize>();
+            if size > MAX_PENDING {
+                return Err(self.too_large("has too many directories"));
+            }
         }
         Ok(())
     }
 
-    fn search_directory(&mut self, directory: &Path, directories: &mut Vec<PathBuf>) -> Result<()> {
-        let fail = |e: io::Error| search_error(&self.shown.join(directory), e);
-        let opened = match beneath::open_directory(self.root.as_fd(), directory) {
+    fn search_directory(
+        &mut self,
+        directory: &PendingDirectory,
+        pending: &mut Vec<PendingDirectory>,
+    ) -> Result<()> {
+        let fail = |e: io::Error| search_error(self.shown, &directory.path, e);
+        let opened = match beneath::open_directory(self.root.as_fd(), &directory.path) {
             // Another program has removed or replaced it.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)) => {
                 return Ok(());
             }
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && self.is_closed(&directory.path) => {
+                return Ok(());
+            }
             opened => opened.map_err(fail)?,
         };
-        let entries = Dir::read_from(&opened).map_err(|errno| fail(errno.into()))?;
-        for entry in entries {
+        for entry in Dir::read_from(&opened).map_err(|errno| fail(errno.into()))? {
             let entry = entry.map_err(|errno| fail(errno.into()))?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
@@ -264,7 +302,6 @@ impl Search<'_> {
             if self.files > MAX_FILES {
                 return Err(self.too_large(&format!("has more than {MAX_FILES} files")));
             }
-            let path = directory.join(name);
             let kind = match entry.file_type() {
                 FileType::Directory => FileKind::Directory,
                 FileType::Symlink => FileKind::Symlink,
@@ -274,32 +311,55 @@ impl Search<'_> {
                 },
                 _ => FileKind::File,
             };
-            if self.compare(&path, kind)? {
-                self.path_bytes += path.as_os_str().len();
-                if self.path_bytes > MAX_PATH_BYTES {
-                    return Err(self.too_large("has too many directories"));
-                }
-                directories.push(path);
-            }
+            let found =
+                PendingDirectory { path: directory.path.join(name), is_protected: directory.is_protected };
+            pending.extend(self.compare(found, kind)?);
         }
         Ok(())
     }
 
-    /// Compares a path with the lists. Returns whether the search continues below it.
-    fn compare(&mut self, path: &Path, kind: FileKind) -> Result<bool> {
-        if self.covered.iter().any(|covered| covered == path) {
-            return Ok(false);
+    /// Compares a path with the lists. Returns it if the search continues below it.
+    fn compare(&mut self, mut found: PendingDirectory, kind: FileKind) -> Result<Option<PendingDirectory>> {
+        if self.is_of_workspace(&found.path) {
+            let is_link = kind == FileKind::Symlink;
+            let (is_protected, pattern) = self.protect.compare(&found.path);
+            if let Some(pattern) = pattern.filter(|_| !found.is_protected) {
+                self.protect.push(&found.path, pattern, is_link)?;
+            }
+            found.is_protected |= is_protected;
+            let (is_hidden, pattern) = self.hide.compare(&found.path);
+            if let Some(pattern) = pattern {
+                self.hide.push(&found.path, pattern, is_link)?;
+            }
+            // Nothing below a hidden directory exists in the sandbox.
+            if is_hidden {
+                return Ok(None);
+            }
         }
-        let [hide, protect] = &mut self.lists;
-        if let Some(entry) = protect.entry_for(path) {
-            protect.push(path, entry, kind == FileKind::Symlink)?;
-        }
-        // Nothing below a hidden directory exists in the sandbox.
-        if let Some(entry) = hide.entry_for(path) {
-            hide.push(path, entry, kind == FileKind::Symlink)?;
-            return Ok(false);
-        }
-        Ok(kind == FileKind::Directory)
+        Ok((kind == FileKind::Directory && self.shows_below(&found.path)).then_some(found))
+    }
+
+    /// Whether the sandbox shows the workspace's own file at this path, or its name as the place of a mount.
+    fn is_of_workspace(&self, path: &Path) -> bool {
+        let above = self.mounts.iter().filter(|mount| path != mount.at && path.starts_with(&mount.at));
+        above.max_by_key(|mount| mount.at.components().count()).is_none_or(|mount| mount.is_own)
+    }
+
+    /// Whether the sandbox shows files of the workspace below this directory.
+    fn shows_below(&self, path: &Path) -> bool {
+        let above = self.mounts.iter().filter(|mount| path.starts_with(&mount.at));
+        let is_own = above.max_by_key(|mount| mount.at.components().count()).is_none_or(|mount| mount.is_own);
+        is_own || self.mounts.iter().any(|mount| mount.is_own && mount.at.starts_with(path))
+    }
+
+    /// Whether this directory, which cannot be read, belongs to another user, and the caller cannot enter it: neither can
+    /// programs in the sandbox.
+    fn is_closed(&self, path: &Path) -> bool {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let Ok(directory) = beneath::open(self.root.as_fd(), path, flags, 0) else { return false };
+        let belongs_to_caller = |owner| owner == nix::unistd::geteuid().as_raw();
+        rustix::fs::fstat(&directory).is_ok_and(|stat| !belongs_to_caller(stat.st_uid))
+            && rustix::fs::accessat(&directory, ".", Access::EXEC_OK, AtFlags::EACCESS).is_err()
     }
 
     fn too_large(&self, why: &str) -> Error {
@@ -311,11 +371,98 @@ impl Search<'_> {
     }
 }
 
-/// A search that is not complete would show what is to be hidden.
-fn search_error(path: &Path, error: io::Error) -> Error {
+fn search_error(root: &Path, directory: &Path, error: io::Error) -> Error {
+    if error.raw_os_error() == Some(libc::ENAMETOOLONG) {
+        return too_deep(root, directory);
+    }
+    let shown = root.join(directory);
     Error::system(
-        format_args!("search {} for the patterns of files.hide and protect.paths", path.display()),
+        format_args!("search {} for the patterns of files.hide and protect.paths", shown.display()),
         error,
     )
     .hint("make it readable, or name it in files.hide")
+}
+
+/// The error for a path that no system call takes, with its beginning.
+fn too_deep(root: &Path, path: &Path) -> Error {
+    let top = path.components().next().map_or(root.to_owned(), |first| root.join(first));
+    let shown = summary(&path.display().to_string());
+    let message = format!(
+        "a path in {} is too long to be hidden, or to be searched for patterns: {shown}",
+        root.display()
+    );
+    Error::new(Code::Invalid, message).hint(format!("remove it, or name {} in files.hide", top.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn settings(entries: &[&str]) -> Vec<Setting<WorkspacePattern>> {
+        entries.iter().map(|text| Setting::new(text.parse().unwrap(), &PolicyLayer::CommandLine)).collect()
+    }
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = directory.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        directory
+    }
+
+    fn paths(named: &[NamedPath]) -> Vec<&str> {
+        named.iter().map(|named| named.path.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn written_paths_and_matches_are_found_in_order() {
+        let tree = tree(&["z.env", "a/b.env", "keys/x.env", "lock", "ci/x/y", "vendor/a.env"]);
+        let hide = settings(&["gone", "*.env", "keys", "keys/x.env"]);
+        let protect = settings(&["vendor", "ci/**", "lock", "*.none"]);
+        let found = find(tree.path(), &hide, &protect, Vec::new()).unwrap();
+        assert_eq!(paths(&found.hidden), ["gone", "keys", "keys/x.env", "a/b.env", "vendor/a.env", "z.env"]);
+        assert_eq!(paths(&found.protected), ["vendor", "lock", "ci/x"]);
+        let unmatched: Vec<String> = found.unmatched.iter().map(ToString::to_string).collect();
+        assert_eq!(unmatched, ["files.hide: gone names nothing", "protect.paths: *.none names nothing"]);
+    }
+
+    #[test]
+    fn links_are_not_followed_and_kept_only_where_they_show_something() {
+        let tree = tree(&["real.env", "plain", "d/e.env"]);
+        for (link, target) in
+            [("a.env", "real.env"), ("b.env", "plain"), ("c.env", "/etc"), ("e.env", "none"), ("dir", "d")]
+        {
+            symlink(target, tree.path().join(link)).unwrap();
+        }
+        let found = find(tree.path(), &settings(&["*.env"]), &[], Vec::new()).unwrap();
+        assert_eq!(paths(&found.hidden), ["b.env", "d/e.env", "real.env"]);
+        let found = find(tree.path(), &[], &settings(&["*.env"]), Vec::new()).unwrap();
+        assert_eq!(paths(&found.protected), ["a.env", "b.env", "c.env", "d/e.env", "e.env", "real.env"]);
+    }
+
+    #[test]
+    fn mounted_trees_have_names_of_their_own() {
+        let tree = tree(&["data/a.env", "data/own/b.env", "data/own/other/c.env", "d.env"]);
+        let mounts = [("data", false), ("data/own", true), ("data/own/other", false)];
+        let mounts = mounts.map(|(at, is_own)| MountedTree { at: at.into(), is_own });
+        let found = find(tree.path(), &settings(&["*.env", "oth*"]), &[], mounts.into()).unwrap();
+        assert_eq!(paths(&found.hidden), ["d.env", "data/own/b.env", "data/own/other"]);
+    }
+
+    #[test]
+    fn bounds_are_errors() {
+        let many: Vec<String> = (0..=MAX_MATCHES).map(|number| format!("{number}.env")).collect();
+        let tree = tree(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        let error = find(tree.path(), &settings(&["*.env"]), &[], Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("files.hide match more than 1024"), "{error}");
+        let error = too_deep(Path::new("/w"), Path::new(&"d/".repeat(3000)));
+        assert!(error.to_string().len() < 1000 && error.hint_text().unwrap().contains("/w/d"), "{error}");
+        let missing = find(Path::new("/nonexistent"), &settings(&["*.env"]), &[], Vec::new()).unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent"), "{missing}");
+        assert!(find(Path::new("/nonexistent"), &settings(&["a"]), &[], Vec::new()).is_ok());
+    }
 }

@@ -205,6 +205,10 @@ impl WorkspaceOrigin {
         if after == Some(FileKind::Symlink) && protect::is_above_protected(&change.path) {
             return Some("a link here leads to a protected path".to_owned());
         }
+        let can_lead = |entry: &WorkspacePattern| entry.can_be_below(&change.path);
+        if after == Some(FileKind::Symlink) && self.protected_by_policy.iter().any(can_lead) {
+            return Some("a link here leads to a path that the policy of the session names".to_owned());
+        }
         let more = self.protected_by_policy.iter().find(|entry| entry.covers(&change.path));
         more.map(|_| "the policy of the session names it".to_owned())
     }

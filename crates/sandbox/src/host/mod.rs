@@ -160,7 +160,8 @@ fn mount_point(source: &Path, below: &Path) -> MountPoint {
     }
 }
 
-fn path_kind(path: &Path) -> Option<PathKind> {
+/// The type of a path; `None` if it does not exist or cannot be looked at.
+pub fn path_kind(path: &Path) -> Option<PathKind> {
     let kind = path.symlink_metadata().ok()?.file_type();
     if kind.is_symlink() {
         return path.read_link().ok().map(PathKind::Link);
