@@ -36,6 +36,13 @@ as_each_caller! {
         let mut listening = with_descriptor(&bench, &file, &["run", "--bundle", bundle, &bench.id()]);
         listening.env("LISTEN_FDS", "1");
         assert_eq!(bench.finish(listening).ok().stdout, with, "LISTEN_FDS");
+        bench.program(&["/bin/sh", "-c", "env | grep ^LISTEN_ | sort; cat <&3"]);
+        for (pid, said) in [(None, "LISTEN_FDNAMES=web\nLISTEN_FDS=1\nLISTEN_PID=1\nthrough\n"), (Some("2"), "")] {
+            let mut listening = with_descriptor(&bench, &file, &["run", "--bundle", bundle, &bench.id()]);
+            listening.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "web").envs(pid.map(|pid| ("LISTEN_PID", pid)));
+            assert_eq!(bench.finish(listening).stdout, said, "those of process {pid:?}");
+        }
+        bench.program(&["/bin/sh", "-c", script]);
         let id = bench.id();
         let two = ["run", "--preserve-fds", "2", "--bundle", bundle, &id];
         bench.finish(with_descriptor(&bench, &file, &two)).fails("descriptor 4 is not open");

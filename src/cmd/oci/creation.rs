@@ -3,6 +3,7 @@
 use super::cgroups::{CgroupWithResctrl, InitCgroup};
 use super::console::adopt_host_size;
 use super::container::{self, ContainerStatus};
+use super::socket_activation::PassedDescriptors;
 use super::{OciContext, bridge, cgroup_owner, cleanup, filter, pid_file};
 use crate::cgroup::{CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest};
 use crate::cli::oci::ContainerCreationArgs;
@@ -59,8 +60,10 @@ pub(super) fn create_container(
     let bridge = bridge::BridgeRequest::from_annotations(&container)?;
     let terminal = container.process.as_ref().is_some_and(|process| process.terminal);
     let console = console(terminal, args.console_socket.as_deref(), mode)?;
+    let passed = PassedDescriptors::of_this_process();
     if let Some(process) = &mut container.process {
         adopt_host_size(process, &console);
+        passed.announce(&mut process.program.env);
     }
     let filter = filter::compile(&container)?;
     let cgroup_location = choose_cgroups(context, &id, &container)?;
@@ -89,7 +92,7 @@ pub(super) fn create_container(
         options: ContainerOptions {
             no_pivot: args.no_pivot,
             no_new_keyring: args.no_new_keyring,
-            preserve_fds: preserved_fds(args.preserve_fds),
+            preserve_fds: passed.count.saturating_add(args.preserve_fds),
             die_with_runtime: mode == CreationMode::Foreground,
             ..ContainerOptions::default()
         },
@@ -146,12 +149,6 @@ pub(super) fn console(
         (false, Some(_), _) => Err(Error::new(Code::Usage, "--console-socket: process.terminal is not true")
             .hint("leave --console-socket out, or set process.terminal to true")),
     }
-}
-
-/// Returns the number of descriptors from 3 on to pass: those of socket activation (sd_listen_fds(3)) and `more`.
-pub(super) fn preserved_fds(more: u32) -> u32 {
-    let listen = std::env::var("LISTEN_FDS").ok().and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    listen.saturating_add(more)
 }
 
 fn choose_cgroups(context: &OciContext, id: &SandboxId, container: &ContainerSpec) -> Result<CgroupLocation> {

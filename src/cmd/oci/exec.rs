@@ -3,7 +3,8 @@
 use super::cgroups::{CgroupWithResctrl, InitCgroup, JoinedCgroup};
 use super::console::adopt_host_size;
 use super::container::{ContainerStatus, LoadedContainer};
-use super::creation::{CreationMode, console, preserved_fds};
+use super::creation::{CreationMode, console};
+use super::socket_activation::PassedDescriptors;
 use super::{OciContext, filter, foreground, pid_file, wrong_status_error};
 use crate::cgroup::{CgroupDriver, CgroupHandle};
 use crate::cli::oci::ExecArgs;
@@ -75,7 +76,7 @@ fn start_process(
         console,
         streams: None,
         options: ContainerOptions {
-            preserve_fds: preserved_fds(args.preserve_fds),
+            preserve_fds: PassedDescriptors::of_this_process().count.saturating_add(args.preserve_fds),
             die_with_runtime: mode(args) == CreationMode::Foreground,
             ..ContainerOptions::default()
         },

@@ -32,6 +32,7 @@ mod pause;
 mod pid_file;
 mod ps;
 mod run;
+mod socket_activation;
 mod spec;
 mod start;
 mod state;
