@@ -2,6 +2,8 @@
 
 use super::bundle::{Bench, Said};
 use serde_json::{Value, json};
+use std::io::Read;
+use std::os::unix::net::UnixListener;
 
 /// Docker's default profile, as its engine writes it.
 const DOCKER: &str = include_str!("../../crates/sandbox/src/plan/container/seccomp/tests/docker.json");
@@ -137,6 +139,29 @@ as_each_caller! {
         let mut seccomp = but_mkdir("SCMP_ACT_NOTIFY");
         seccomp["listenerPath"] = json!(bench.place.join("work/nobody.sock"));
         run(&bench, &seccomp, "true").fails("linux.seccomp.listenerPath");
+    }
+
+    /// config-linux.md, The Container Process State. Listeners receive it with one call, such as those of the examples of libseccomp.
+    fn a_listener_gets_the_whole_state_at_once(caller) {
+        let bench = Bench::new(caller);
+        let path = bench.place.join("work/listener.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        bench.give(&path);
+        let mut seccomp = but_mkdir("SCMP_ACT_NOTIFY");
+        seccomp["listenerPath"] = json!(path);
+        bench.configure(|config| {
+            config["process"]["args"] = json!(["/bin/busybox", "true"]);
+            config["linux"]["seccomp"] = seccomp;
+            config["annotations"] = json!({ "long": "x".repeat(20_000) });
+        });
+        let id = bench.id();
+        bench.run(&id).ok();
+        let mut state = vec![0; 1 << 16];
+        let (mut connection, _) = listener.accept().unwrap();
+        let length = connection.read(&mut state).unwrap();
+        let state: Value = serde_json::from_slice(&state[..length]).unwrap();
+        assert_eq!((&state["fds"], &state["state"]["id"]), (&json!(["seccompFd"]), &json!(id)));
+        assert_eq!(state["state"]["annotations"]["long"].as_str().unwrap().len(), 20_000);
     }
 
     fn names_that_no_kernel_has_are_logged(caller) {

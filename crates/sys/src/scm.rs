@@ -1,6 +1,6 @@
 //! Messages with descriptors and credentials over unix sockets (unix(7)), without allocation.
 
-use super::{Errno, SysResult, check};
+use super::{Errno, SysResult, check, file};
 use crate::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -37,7 +37,18 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// Those of sendmsg(2); EINVAL for too many descriptors; EPIPE (never SIGPIPE) if the peer has closed the socket.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
-    send_with(socket, bytes, fds, libc::MSG_NOSIGNAL)
+    send_with(socket, bytes, fds, libc::MSG_NOSIGNAL).map(drop)
+}
+
+/// As [`send`] on a stream socket, for bytes of any length, as few parts as the kernel makes of them. The descriptors are
+/// attached to the first part.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_all(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
+    let sent = send_with(socket, bytes, fds, libc::MSG_NOSIGNAL)?;
+    // A signal has interrupted it.
+    file::write_all(socket, bytes.get(sent..).unwrap_or_default())
 }
 
 /// As [`send`], without waiting for a peer that does not receive.
@@ -45,10 +56,10 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()
 /// # Errors
 /// As [`send`]; EAGAIN if the buffer of the socket is full.
 pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()> {
-    send_with(socket, bytes, fds, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+    send_with(socket, bytes, fds, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT).map(drop)
 }
 
-fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd], flags: libc::c_int) -> SysResult<()> {
+fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd], flags: libc::c_int) -> SysResult<usize> {
     if fds.len() > MAX_FDS {
         return Err(Errno::EINVAL);
     }
@@ -79,7 +90,7 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd], flags: libc::c
         // SAFETY: the message points to buffers that live until the call returns.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
         match check(sent as libc::c_long) {
-            Ok(_) => return Ok(()),
+            Ok(sent) => return usize::try_from(sent).map_err(|_| Errno::EIO),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }

@@ -4,7 +4,7 @@
 use super::console::connect_to;
 use crate::plan::container::SeccompListener;
 use saggar_sys::error::{Error, Result};
-use saggar_sys::{file, scm};
+use saggar_sys::scm;
 use serde_json::json;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -37,9 +37,7 @@ impl ListenerSocket {
             message["metadata"] = json!(metadata);
         }
         let text = message.to_string();
-        let (first, rest) = text.as_bytes().split_at(text.len().min(1024));
-        // The descriptor is attached to the first bytes of the stream.
-        scm::send(socket.as_fd(), first, &[fd.as_raw_fd()]).map_err(|e| fail(&e.desc()))?;
-        file::write_all(socket.as_fd(), rest).map_err(|e| fail(&e.desc()))
+        // In one call: listeners receive it with one, too.
+        scm::send_all(socket.as_fd(), text.as_bytes(), &[fd.as_raw_fd()]).map_err(|e| fail(&e.desc()))
     }
 }
