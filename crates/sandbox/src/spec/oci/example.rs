@@ -76,12 +76,22 @@ const ROOTLESS_REPLACEMENTS: [(&str, &str); 4] = [
     ),
 ];
 
+/// The limit of open files of the template, and how it is written.
+const OPEN_FILES: u64 = 65536;
+const OPEN_FILES_TEXT: &str = "\"hard\": 65536";
+
 /// The `config.json` that `spec` prints. `rootless` is the uid and gid of an unprivileged user, who can run
 /// the result: root in the container is mapped to that user, and nothing requires a second id or a cgroup.
-pub fn example_config(rootless: Option<(u32, u32)>) -> String {
-    let Some((uid, gid)) = rootless else { return EXAMPLE.to_owned() };
-    let text =
-        ROOTLESS_REPLACEMENTS.iter().fold(EXAMPLE.to_owned(), |text, (from, to)| text.replace(from, to));
+/// `open_files` is the hard limit of the caller, which it may not be able to raise.
+pub fn example_config(rootless: Option<(u32, u32)>, open_files: u64) -> String {
+    let text = match open_files {
+        ..OPEN_FILES => EXAMPLE
+            .replace(OPEN_FILES_TEXT, &format!("\"hard\": {open_files}"))
+            .replace("\"soft\": 1024", &format!("\"soft\": {}", open_files.min(1024))),
+        _ => EXAMPLE.to_owned(),
+    };
+    let Some((uid, gid)) = rootless else { return text };
+    let text = ROOTLESS_REPLACEMENTS.iter().fold(text, |text, (from, to)| text.replace(from, to));
     text.replace("@uid@", &uid.to_string()).replace("@gid@", &gid.to_string())
 }
 
@@ -94,10 +104,23 @@ mod tests {
 
     #[test]
     fn the_example_is_a_valid_document_without_a_warning() {
-        let config = parse_config(example_config(None).into_bytes(), Path::new("/b")).unwrap();
+        let config = parse_config(example_config(None, u64::MAX).into_bytes(), Path::new("/b")).unwrap();
         assert_eq!(config.warnings, []);
         assert!(config.container.seccomp.is_some() && config.container.id_maps.is_none());
         assert!(config.container.process.unwrap().no_new_privs);
+    }
+
+    #[test]
+    fn limit_of_open_files_is_at_most_that_of_the_caller() {
+        for (own, limits) in
+            [(u64::MAX, (65536, 1024)), (65536, (65536, 1024)), (4096, (4096, 1024)), (512, (512, 512))]
+        {
+            let config: serde_json::Value = serde_json::from_str(&example_config(None, own)).unwrap();
+            let rlimits = config["process"]["rlimits"].as_array().unwrap();
+            let open_files = rlimits.iter().find(|limit| limit["type"] == "RLIMIT_NOFILE").unwrap();
+            let of = |name: &str| open_files[name].as_u64().unwrap();
+            assert_eq!((of("hard"), of("soft")), limits);
+        }
     }
 
     #[test]
@@ -109,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_user_gets_a_document_with_the_one_id_and_without_limits() {
-        let config = parse_config(example_config(Some((1000, 100))).into_bytes(), Path::new("/b")).unwrap();
+        let config =
+            parse_config(example_config(Some((1000, 100)), u64::MAX).into_bytes(), Path::new("/b")).unwrap();
         assert_eq!(config.warnings, []);
         let container = config.container;
         let ids = container.id_maps.unwrap();
