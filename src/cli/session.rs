@@ -3,6 +3,8 @@
 pub mod files;
 
 use super::{AgentOptions, OverrideArgs, SandboxArgs};
+use crate::session::session_state::SessionState;
+use crate::spec::policy::TimeSpan;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -31,8 +33,10 @@ pub enum SessionCommand {
     Resume(ResumeArgs),
     /// End a session permanently
     End(EndArgs),
-    /// Remove a session that is not running, with all of its data
-    Remove(SessionIdArgs),
+    /// Remove sessions that are not running, with all of their data
+    Remove(SessionRemoveArgs),
+    /// Remove ended sessions, by their age and number
+    Prune(SessionPruneArgs),
     /// Print the log of a session
     Logs(LogsArgs),
     /// Print the stored events of the bridge of a session, one JSON object per line
@@ -140,6 +144,52 @@ pub struct EndArgs {
     pub remove: bool,
     /// The session
     pub id: String,
+}
+
+/// `saggar session remove`.
+#[derive(Debug, Args)]
+pub struct SessionRemoveArgs {
+    /// The sessions
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
+}
+
+/// `saggar session prune`.
+#[derive(Debug, Args)]
+pub struct SessionPruneArgs {
+    /// Print the sessions, and remove none
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Keep the N sessions that changed last
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep: usize,
+    /// Remove only sessions whose state has not changed for this time, such as 30m or 168h
+    #[arg(long, value_name = "DURATION")]
+    pub older_than: Option<TimeSpan>,
+    /// Remove sessions in these states; paused ones can be resumed
+    #[arg(long = "state", value_name = "STATE,…", value_delimiter = ',', default_values = ["ended", "error"])]
+    pub states: Vec<PrunedState>,
+}
+
+/// The state of sessions that can be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrunedState {
+    /// Ended permanently.
+    Ended,
+    /// Ended without a request.
+    Error,
+    /// The sandbox has ended, and the session can be resumed.
+    Paused,
+}
+
+impl From<PrunedState> for SessionState {
+    fn from(state: PrunedState) -> Self {
+        match state {
+            PrunedState::Ended => SessionState::Ended,
+            PrunedState::Error => SessionState::Error,
+            PrunedState::Paused => SessionState::Paused,
+        }
+    }
 }
 
 /// `saggar session events`.

@@ -12,6 +12,7 @@ mod limits;
 mod logs;
 mod many;
 mod names;
+mod prune;
 mod snapshot;
 pub(crate) mod stage;
 mod walk;

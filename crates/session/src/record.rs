@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -126,6 +126,18 @@ pub struct SessionRecord {
     /// Hosts allowed by the user for the life of the session, as HOST:PORT.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consented: Vec<String>,
+}
+
+/// Checks the directory of sessions before they are listed; false if there is none.
+///
+/// # Errors
+/// [`Code::System`] if it cannot be looked at: that is not the same as no session.
+fn check_listed(sessions: &Path) -> Result<bool> {
+    match sessions.symlink_metadata() {
+        Ok(_) => state::check_private_directory(sessions).map(|()| true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::system(format_args!("read {}", sessions.display()), e)),
+    }
 }
 
 impl SessionRecord {
@@ -233,10 +245,9 @@ impl SessionRecord {
     /// As [`state::sessions_path`] and [`state::check_private_directory`].
     pub fn list() -> Result<Vec<Self>> {
         let sessions = state::sessions_path()?;
-        if sessions.symlink_metadata().is_err() {
+        if !check_listed(&sessions)? {
             return Ok(Vec::new());
         }
-        state::check_private_directory(&sessions)?;
         let entries = fs::read_dir(&sessions)
             .map_err(|e| Error::system(format_args!("read {}", sessions.display()), e))?;
         let mut all: Vec<SessionRecord> = entries
@@ -256,9 +267,7 @@ impl SessionRecord {
     /// As [`SessionRecord::list`]; [`Code::Invalid`] for an id that no session can have.
     pub fn list_named(ids: &[String]) -> Result<Vec<Self>> {
         let sessions = state::sessions_path()?;
-        if sessions.symlink_metadata().is_ok() {
-            state::check_private_directory(&sessions)?;
-        }
+        check_listed(&sessions)?;
         let mut found = Vec::new();
         for id in ids {
             let id = SandboxId::parse(id)?;
@@ -521,10 +530,10 @@ impl RecordWriter {
         let path = self.directory.join(FILE_NAME);
         let has_kept = self.unsynced.is_some();
         let new = self.directory.join(if has_kept { UNSYNCED_FILE_NAME } else { NEW_FILE_NAME });
-        let fail = |e: std::io::Error| Error::system(format_args!("write {}", path.display()), e);
+        let fail = |e: io::Error| Error::system(format_args!("write {}", path.display()), e);
         let mut text = serde_json::to_vec_pretty(&self.record).unwrap_or_default();
         text.push(b'\n');
-        let write = || -> std::io::Result<File> {
+        let write = || -> io::Result<File> {
             let _ = fs::remove_file(&new);
             let mut options = File::options();
             options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_CLOEXEC);

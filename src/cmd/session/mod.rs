@@ -5,6 +5,7 @@ mod events;
 mod files;
 mod list;
 mod logs;
+mod prune;
 mod show;
 
 pub(super) use create::into_request as create_request;
@@ -12,7 +13,7 @@ pub(super) use create::into_request as create_request;
 use super::agent::console_format;
 use crate::app::session;
 use crate::cli::session::{ResumeArgs, SessionCommand, ShowArgs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Runs the command.
 pub(super) fn run(command: SessionCommand) -> Result<u8> {
@@ -24,10 +25,25 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
         SessionCommand::Pause(args) => session::pause(&args.id).map(|()| 0),
         SessionCommand::Resume(args) => resume(&args),
         SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
-        SessionCommand::Remove(args) => session::remove(&args.id).map(|()| 0),
+        SessionCommand::Remove(args) => report_failures(args.ids.iter().map(|id| session::remove(id))),
+        SessionCommand::Prune(args) => prune::run(&args),
         SessionCommand::Logs(args) => logs::run(&args),
         SessionCommand::Events(args) => events::run(&args),
         SessionCommand::Files(command) => files::run(command),
+    }
+}
+
+/// Does all, also after a failure, of which the first is reported.
+fn report_failures(outcomes: impl Iterator<Item = Result<()>>) -> Result<u8> {
+    let failed: Vec<Error> = outcomes.filter_map(Result::err).collect();
+    let more = failed.len().saturating_sub(1);
+    match failed.into_iter().next() {
+        None => Ok(0),
+        Some(error) if more == 0 => Err(error),
+        Some(error) => {
+            log::warn!("{more} more could not be removed");
+            Err(error)
+        }
     }
 }
 
