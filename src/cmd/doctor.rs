@@ -287,11 +287,8 @@ fn agent() -> HostCheck {
     let path = std::env::var_os("PATH");
     match program_lookup::lookup("claude".as_ref(), path.as_deref()) {
         Some(file) => HostCheck::ok(NAME, file.display().to_string()),
-        None => HostCheck::degraded(NAME, "not on PATH: saggar agent needs the name of another agent")
-            .with_remedy(
-                "npm install -g @anthropic-ai/claude-code, or name a program with --agent-cmd; --adapter demo runs the \
-                 built-in demo agent",
-            ),
+        None => HostCheck::degraded(NAME, "not on PATH: saggar agent takes the built-in demo agent")
+            .with_remedy("npm install -g @anthropic-ai/claude-code, or name another with --agent-cmd"),
     }
 }
 

@@ -23,27 +23,20 @@ pub(crate) fn bind_demo_program(
     Ok(())
 }
 
-/// The program and what it speaks: what the policy says, else `claude` if it is there. The command of the demo agent, which
-/// runs only by name, is empty.
-///
-/// # Errors
-/// [`Code::Invalid`] if there is no agent.
-pub(crate) fn choose_agent(policy: &EffectivePolicy) -> Result<(AdapterKind, Vec<OsString>)> {
+/// The program and what it speaks: what the policy says, else `claude` if it is there, else the demo agent,
+/// whose command is empty.
+pub(crate) fn choose_agent(policy: &EffectivePolicy) -> (AdapterKind, Vec<OsString>) {
     let adapter = policy.adapter.as_ref().map(|setting| setting.value);
     if let Some(command) = &policy.agent_cmd {
         let words = command.value.words().iter().map(OsString::from).collect();
         // The demo agent is built in; a program that was named speaks for itself.
-        return Ok((adapter.unwrap_or(AdapterKind::StreamJson), words));
+        return (adapter.unwrap_or(AdapterKind::StreamJson), words);
     }
     match adapter {
-        Some(AdapterKind::Demo) => Ok((AdapterKind::Demo, Vec::new())),
-        Some(other) => Ok((other, vec!["claude".into()])),
-        None if program_lookup::on_path("claude") => Ok((AdapterKind::StreamJson, vec!["claude".into()])),
-        None => Err(Error::new(Code::Invalid, "there is no agent: claude is not on PATH, and no policy names another one")
-            .hint(
-                "npm install -g @anthropic-ai/claude-code, or name a program with --agent-cmd; --adapter demo runs the \
-                 built-in demo agent",
-            )),
+        Some(AdapterKind::Demo) => (AdapterKind::Demo, Vec::new()),
+        Some(other) => (other, vec!["claude".into()]),
+        None if program_lookup::on_path("claude") => (AdapterKind::StreamJson, vec!["claude".into()]),
+        None => (AdapterKind::Demo, Vec::new()),
     }
 }
 

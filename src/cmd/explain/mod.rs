@@ -76,10 +76,8 @@ fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
         None => wrap_request(args)?,
     };
     let policy = prepare::load_policy(&options, &request)?;
-    // Without an agent, all but its program is shown.
-    if args.dir.is_some()
-        && let Ok((adapter, command)) = agent::choose_agent(&policy.effective)
-    {
+    if args.dir.is_some() {
+        let (adapter, command) = agent::choose_agent(&policy.effective);
         agent::bind_demo_program(&mut request, &policy.effective, adapter, &command)?;
     }
     let named = args.sandbox.id.as_deref().unwrap_or(SESSION_PLACEHOLDER);
