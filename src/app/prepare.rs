@@ -299,7 +299,6 @@ pub(crate) fn prepare(
         finish_abandoned_scans(Some(&request.workspace));
     }
     let named = find_named(&request, effective)?;
-    let hidden: Vec<PathBuf> = named.hidden.iter().map(|named| named.path.clone()).collect();
     let mut protected = protected(&request, &policy, &named.protected);
     if request.changes.is_some() {
         protected.drop_missing();
@@ -351,8 +350,10 @@ pub(crate) fn prepare(
     let mut host = HostFacts::survey(&spec);
     host.paths.extend(request.planned.iter().map(|planned| (planned.path.clone(), PathKind::Directory)));
     if let Some(original) = request.copied_from() {
-        let found = hidden.iter().filter_map(|path| Some((path, host::path_kind(&original.join(path))?)));
-        host.paths.extend(found.map(|(path, kind)| (request.workspace.join(path), kind)));
+        host.paths.extend(spec.hidden_paths.iter().filter_map(|(path, _)| {
+            let below = path.strip_prefix(&request.workspace).ok()?;
+            Some((path.clone(), host::path_kind(&original.join(below))?))
+        }));
     }
     if disk.needs_image() {
         // They will be in its ext4, which can be idmapped whatever the file of the image is in.

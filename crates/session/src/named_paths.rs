@@ -121,7 +121,11 @@ fn find(
         Err(_) => Vec::new(),
     };
     hide.drop_harmless_links(root);
-    Ok(NamedPaths { hidden: hide.named(), protected: protect.named(), unmatched })
+    let tops: Vec<PathBuf> = hide.matches.iter().map(|one| one.named.path.clone()).collect();
+    let mut hidden = hide.named();
+    // Nothing below a hidden directory exists in the sandbox.
+    hidden.retain(|named| tops.iter().all(|top| named.path == *top || !named.path.starts_with(top)));
+    Ok(NamedPaths { hidden, protected: protect.named(), unmatched })
 }
 
 /// A tree that the policy mounts in the workspace.
@@ -223,15 +227,10 @@ impl<'a> List<'a> {
     /// The written paths, and the matches in order.
     fn named(mut self) -> Vec<NamedPath> {
         self.matches.sort_by(|one, other| one.named.path.cmp(&other.named.path));
-        let tops: Vec<&Path> = self.matches.iter().map(|one| one.named.path.as_path()).collect();
-        // Nothing of them exists in the sandbox.
-        let is_below_hidden =
-            |path: &Path| self.key == "files.hide" && tops.iter().any(|top| path.starts_with(top));
         let written = self.entries.iter().filter(|entry| !entry.value.has_wildcards());
         let written = written
-            .map(|entry| NamedPath { path: entry.value.text().to_owned(), layer: entry.layer.clone() })
-            .filter(|named| !is_below_hidden(&named.path));
-        written.chain(self.matches.iter().map(|one| one.named.clone())).collect()
+            .map(|entry| NamedPath { path: entry.value.text().to_owned(), layer: entry.layer.clone() });
+        written.chain(self.matches.into_iter().map(|one| one.named)).collect()
     }
 }
 
@@ -292,6 +291,7 @@ impl Search<'_, '_> {
             }
             opened => opened.map_err(fail)?,
         };
+        let is_own = self.shows_own_files(&directory.path);
         for entry in Dir::read_from(&opened).map_err(|errno| fail(errno.into()))? {
             let entry = entry.map_err(|errno| fail(errno.into()))?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -313,14 +313,19 @@ impl Search<'_, '_> {
             };
             let found =
                 PendingDirectory { path: directory.path.join(name), is_protected: directory.is_protected };
-            pending.extend(self.compare(found, kind)?);
+            pending.extend(self.compare(found, kind, is_own)?);
         }
         Ok(())
     }
 
-    /// Compares a path with the lists. Returns it if the search continues below it.
-    fn compare(&mut self, mut found: PendingDirectory, kind: FileKind) -> Result<Option<PendingDirectory>> {
-        if self.is_of_workspace(&found.path) {
+    /// Compares a path with the lists, if it is in the workspace's own tree. Returns it if the search continues below it.
+    fn compare(
+        &mut self,
+        mut found: PendingDirectory,
+        kind: FileKind,
+        is_own: bool,
+    ) -> Result<Option<PendingDirectory>> {
+        if is_own {
             let is_link = kind == FileKind::Symlink;
             let (is_protected, pattern) = self.protect.compare(&found.path);
             if let Some(pattern) = pattern.filter(|_| !found.is_protected) {
@@ -336,20 +341,17 @@ impl Search<'_, '_> {
                 return Ok(None);
             }
         }
-        Ok((kind == FileKind::Directory && self.shows_below(&found.path)).then_some(found))
+        let continues = kind == FileKind::Directory
+            && (self.shows_own_files(&found.path)
+                || self.mounts.iter().any(|mount| mount.is_own && mount.at.starts_with(&found.path)));
+        Ok(continues.then_some(found))
     }
 
-    /// Whether the sandbox shows the workspace's own file at this path, or its name as the place of a mount.
-    fn is_of_workspace(&self, path: &Path) -> bool {
-        let above = self.mounts.iter().filter(|mount| path != mount.at && path.starts_with(&mount.at));
-        above.max_by_key(|mount| mount.at.components().count()).is_none_or(|mount| mount.is_own)
-    }
-
-    /// Whether the sandbox shows files of the workspace below this directory.
-    fn shows_below(&self, path: &Path) -> bool {
-        let above = self.mounts.iter().filter(|mount| path.starts_with(&mount.at));
-        let is_own = above.max_by_key(|mount| mount.at.components().count()).is_none_or(|mount| mount.is_own);
-        is_own || self.mounts.iter().any(|mount| mount.is_own && mount.at.starts_with(path))
+    /// Whether the sandbox shows the workspace's own files in this directory. The place of a mount is one of those of the
+    /// directory above it.
+    fn shows_own_files(&self, directory: &Path) -> bool {
+        let at = self.mounts.iter().filter(|mount| directory.starts_with(&mount.at));
+        at.max_by_key(|mount| mount.at.components().count()).is_none_or(|mount| mount.is_own)
     }
 
     /// Whether this directory, which cannot be read, belongs to another user, and the caller cannot enter it: neither can

@@ -40,8 +40,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[RawFd]) -> SysResult<()
     send_with(socket, bytes, fds, libc::MSG_NOSIGNAL).map(drop)
 }
 
-/// As [`send`] on a stream socket, for bytes of any length, as few parts as the kernel makes of them. The descriptors are
-/// attached to the first part.
+/// As [`send`] on a stream socket, for bytes of any length. The descriptors are attached to the first of them.
 ///
 /// # Errors
 /// As [`send`].
