@@ -220,9 +220,12 @@ pub struct SandboxArgs {
     /// Set the format of messages on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// Use DIR as the workspace and the working directory [default of wrap: the current directory]
+    /// Use DIR as the workspace [default of wrap: the work tree of the current directory]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+    /// Start programs in DIR [default of wrap: the current directory, of an agent: the workspace]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
 }
 
 /// How messages on standard error look.

@@ -106,7 +106,7 @@ fn plan_with(
     } else {
         (HostIdMapping::Caller { uid: Uid::effective().as_raw(), gid: nix::unistd::getegid().as_raw() }, None)
     };
-    let protected = protect::find_protected(work, true, &[]);
+    let protected = protect::find_protected(work, true, None, &[]);
     protected.create_missing(work).unwrap();
     let asked = AgentSandboxRequest {
         id: SandboxId::random().unwrap(),

@@ -15,9 +15,12 @@ pub struct SandboxOptions {
     pub policy: PolicyOptions,
     /// One more policy file, between those of the host and [`SandboxOptions::policy`].
     pub policy_file: Option<PathBuf>,
-    /// The work tree, read-write, where programs start. Without one: for a command the current directory, for an agent a
-    /// copy of its folder.
+    /// The work tree, read-write. Without one: for a command the work tree of the repository that contains the current
+    /// directory, or that directory; for an agent a copy of its folder.
     pub workspace: Option<PathBuf>,
+    /// Where programs start: for a command from the caller's current directory, if that is in the work tree, else from the
+    /// work tree. Without one: there.
+    pub start_directory: Option<PathBuf>,
     /// Whether an overlay lies over the work tree, so that changes do not reach it.
     pub workspace_overlay: bool,
     /// An open descriptor from which the key of the model API is read; it needs

@@ -134,7 +134,7 @@ impl PreparedWrap {
             argv: std::mem::take(&mut self.argv),
             file: self.prepared.program_file.clone(),
             env: self.prepared.environment().into_pairs(),
-            cwd: self.prepared.workspace.clone(),
+            cwd: self.prepared.start_directory.clone(),
         }
     }
 }
@@ -180,13 +180,12 @@ fn quarantine_path(prepared: &PreparedSandbox) -> PathBuf {
 
 /// What the sandbox is for, and its policy.
 fn launch_policy(request: &WrapRequest, will_start: bool) -> Result<(LaunchRequest, LoadedPolicy)> {
-    let workspace = match &request.sandbox.workspace {
-        Some(directory) => prepare::canonical_directory(directory)?,
-        None => current_directory()?,
-    };
+    let WrapDirectories { workspace, start } = WrapDirectories::of(&request.sandbox)?;
     let program = request.argv.first();
     let launch = LaunchRequest {
         home: HomeSource::Tmp,
+        is_copy: false,
+        start_directory: start,
         repository: workspace.clone(),
         workspace,
         agent_folder: None,
@@ -252,7 +251,25 @@ fn build_overlay(
     Ok((prepared, retained))
 }
 
-fn current_directory() -> Result<PathBuf> {
-    let directory = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
-    prepare::canonical(&directory)
+/// The workspace of a command, and where its program starts.
+#[derive(Debug)]
+pub(crate) struct WrapDirectories {
+    pub(crate) workspace: PathBuf,
+    pub(crate) start: PathBuf,
+}
+
+impl WrapDirectories {
+    /// # Errors
+    /// [`Code::Invalid`] and [`Code::System`] for a directory that is not there.
+    pub(crate) fn of(options: &SandboxOptions) -> Result<Self> {
+        let current = std::env::current_dir().map_err(|e| Error::system("find the current directory", e))?;
+        let current = prepare::canonical(&current)?;
+        let workspace = match &options.workspace {
+            Some(directory) => prepare::canonical_directory(directory)?,
+            None => prepare::workspace_of(&current).to_owned(),
+        };
+        let mut start = if current.starts_with(&workspace) { current } else { workspace.clone() };
+        start.extend(&options.start_directory);
+        Ok(WrapDirectories { workspace, start })
+    }
 }

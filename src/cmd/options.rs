@@ -51,6 +51,7 @@ impl From<SandboxArgs> for SandboxOptions {
             id: args.id,
             policy_file: args.policy,
             workspace: args.workspace,
+            start_directory: args.cwd,
             workspace_overlay: args.workspace_overlay,
             api_key_fd: args.api_key_fd,
         }

@@ -19,6 +19,7 @@
 //! | [`logs`] | the log entries, a ring on disk |
 //! | [`protect`] [`workspace_scan`] | the protected paths of a workspace at a start, and what appeared under such names |
 //! | [`named_paths`] | the paths of a workspace that the policy names, and the search for its patterns |
+//! | [`repository`] | the work tree of a directory, and a git directory that is outside of it |
 //! | [`files`] | files of a workspace for a server (KC-31) |
 //! | [`remove`] | removes a directory that an agent has filled |
 //! | [`tree_workers`] | compare, apply and discard, in workers |
@@ -44,6 +45,7 @@ pub mod protect;
 pub mod quarantine;
 pub mod record;
 pub mod remove;
+pub mod repository;
 pub mod retained_changes;
 pub mod select;
 pub mod session_project;

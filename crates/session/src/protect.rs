@@ -3,11 +3,16 @@
 //! can be circumvented by renaming its parent.
 
 mod git;
-mod git_variables;
+pub(crate) mod git_variables;
 mod links;
 mod nested;
+mod outside;
 mod tree;
 
+pub use outside::{find_protected_below_git_directory, find_protected_git_directory};
+pub(crate) use tree::BoundedTree;
+
+use crate::repository::{OutsideGitDirectory, is_git_directory};
 use saggar_policy::PolicyLayer;
 use saggar_policy::protect::HOME_NAMES;
 use saggar_sandbox::spec::{Origin, PinnedPath, agent};
@@ -23,7 +28,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
-use tree::BoundedTree;
 
 /// The most links that a path may follow, as in the kernel (path_resolution(7)).
 const MAX_LINKS: usize = 40;
@@ -33,7 +37,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 const WRITE_POLL: Duration = Duration::from_millis(1);
 
 /// The protected paths of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProtectedPaths {
     /// The paths to pin, parents before children, including those that do not exist yet.
     pub pins: Vec<PinnedPath>,
@@ -59,49 +63,29 @@ pub struct MissingPath {
     owner: (u32, u32),
 }
 
-/// Finds the protected paths of `workspace`; changes nothing. `more` are further paths of the policy,
-/// relative to the workspace.
+/// Finds the protected paths of `workspace`; changes nothing. `outside` is its git directory, if that is not in it, and
+/// `policy_paths` are further paths of the policy, relative to the workspace.
 pub fn find_protected(
     workspace: &Path,
     git_config: bool,
+    outside: Option<&OutsideGitDirectory>,
     policy_paths: &[(&Path, &PolicyLayer)],
 ) -> ProtectedPaths {
-    let none = ProtectedPaths {
-        pins: Vec::new(),
-        paths_to_create: Vec::new(),
-        unresolved_paths: Vec::new(),
-        hard_linked: Vec::new(),
-    };
-    let Ok(tree) = BoundedTree::open(workspace) else { return none };
-    let mut found = ProtectionFinder {
-        workspace,
-        tree,
-        pins: BTreeMap::new(),
-        paths_to_create: Vec::new(),
-        unresolved_paths: Vec::new(),
-        repositories: BTreeSet::new(),
-        configurations: BTreeSet::new(),
-        submodule_count: 0,
-        word_count: 0,
-    };
+    let Some(mut found) = ProtectionFinder::open(workspace) else { return ProtectedPaths::default() };
     let top = Path::new("");
     found.protect_repository(top, git_config);
-    if found.is_git_directory(top) {
+    if is_git_directory(&found.tree, top) {
         found.protect_git_directory_tree(top, top, git_config);
+    }
+    if let Some(outside) = outside {
+        found.protect_paths_named_outside(outside);
     }
     found.protect_home_names();
     found.protect_work_tree_names(git_config);
     for (path, layer) in policy_paths {
         found.protect(path, "named by the policy", agent::layer_origin(layer));
     }
-    let linked = found.find_hard_linked();
-    let pins = found.pins.into_values().collect();
-    ProtectedPaths {
-        pins,
-        paths_to_create: found.paths_to_create,
-        unresolved_paths: found.unresolved_paths,
-        hard_linked: linked,
-    }
+    found.finish()
 }
 
 /// The caller's home directory.
@@ -110,6 +94,18 @@ fn home_directory() -> Option<PathBuf> {
 }
 
 impl ProtectedPaths {
+    /// Those of `workspace` that are at or below `path`, an absolute path. If `path` is in a protected directory, that is
+    /// `path` itself.
+    fn below(mut self, path: &Path, workspace: &Path) -> Self {
+        if let Some(pin) = self.pins.iter_mut().find(|pin| pin.read_only && path.starts_with(&pin.path)) {
+            pin.path = path.to_owned();
+        }
+        self.pins.retain(|pin| pin.path.starts_with(path));
+        self.paths_to_create.retain(|missing| missing.path.starts_with(path));
+        self.hard_linked.retain(|linked| workspace.join(linked).starts_with(path));
+        self
+    }
+
     /// Drops the paths that a start would create, where creating is not allowed.
     pub fn drop_missing(&mut self) {
         let missing = std::mem::take(&mut self.paths_to_create);
@@ -229,7 +225,32 @@ struct ProtectionFinder<'a> {
     word_count: usize,
 }
 
-impl ProtectionFinder<'_> {
+impl<'a> ProtectionFinder<'a> {
+    /// Returns `None` if the workspace cannot be opened.
+    fn open(workspace: &'a Path) -> Option<Self> {
+        Some(ProtectionFinder {
+            workspace,
+            tree: BoundedTree::open(workspace).ok()?,
+            pins: BTreeMap::new(),
+            paths_to_create: Vec::new(),
+            unresolved_paths: Vec::new(),
+            repositories: BTreeSet::new(),
+            configurations: BTreeSet::new(),
+            submodule_count: 0,
+            word_count: 0,
+        })
+    }
+
+    fn finish(self) -> ProtectedPaths {
+        let hard_linked = self.find_hard_linked();
+        ProtectedPaths {
+            pins: self.pins.into_values().collect(),
+            paths_to_create: self.paths_to_create,
+            unresolved_paths: self.unresolved_paths,
+            hard_linked,
+        }
+    }
+
     /// Pins `relative` read-only if it exists.
     fn protect(&mut self, relative: &Path, reason: &'static str, origin: Origin) {
         self.protect_with_reason(relative, Cow::Borrowed(reason), origin);
@@ -370,7 +391,7 @@ mod tests {
         for directory in [&work, &outside, &work.join(".git")] {
             fs::create_dir(directory).unwrap();
         }
-        let found = find_protected(&work, true, &[]);
+        let found = find_protected(&work, true, None, &[]);
         assert_eq!(found.paths_to_create.len(), 3);
         fs::rename(work.join(".git"), work.join("moved")).unwrap();
         std::os::unix::fs::symlink(&outside, work.join(".git")).unwrap();

@@ -237,6 +237,8 @@ impl AgentCall {
         };
         Ok(LaunchRequest {
             home: HomeSource::Session,
+            is_copy: self.copies_folder(),
+            start_directory: self.request.sandbox.start_directory.clone().unwrap_or_default(),
             repository: workspace.clone(),
             workspace,
             agent_folder: Some(self.folder.clone()),

@@ -252,7 +252,7 @@ impl AgentSandbox {
             if demo { vec!["saggar".into(), crate::demo::ENTRY.into()] } else { self.command.clone() };
         argv.extend(self.flags.iter().cloned());
         let file = if demo { Some(OWN_PROGRAM.into()) } else { self.prepared.program_file.clone() };
-        ProgramSpec { argv, file, env, cwd: workspace.clone() }
+        ProgramSpec { argv, file, env, cwd: self.prepared.start_directory.clone() }
     }
 }
 

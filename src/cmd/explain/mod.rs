@@ -24,6 +24,7 @@ mod text;
 mod tree;
 
 use crate::app::prepare::{self, LaunchRequest, PlannedDirectory, PreparedSandbox};
+use crate::app::wrap::WrapDirectories;
 use crate::app::{SandboxOptions, agent, disk};
 use crate::cli::ExplainArgs;
 use crate::error::{Error, Result};
@@ -73,7 +74,7 @@ fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
     let options = SandboxOptions::from(args.sandbox.clone());
     let mut request = match &args.dir {
         Some(directory) => agent_request(args, &prepare::canonical(directory)?)?,
-        None => wrap_request(args)?,
+        None => wrap_request(&options)?,
     };
     let policy = prepare::load_policy(&options, &request)?;
     if args.dir.is_some() {
@@ -100,11 +101,12 @@ fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
     prepare::prepare(&options, request, policy, disk)
 }
 
-fn wrap_request(args: &ExplainArgs) -> Result<LaunchRequest> {
-    let workspace = args.sandbox.workspace.as_deref().unwrap_or(Path::new("."));
-    let workspace = prepare::canonical_directory(workspace)?;
+fn wrap_request(options: &SandboxOptions) -> Result<LaunchRequest> {
+    let WrapDirectories { workspace, start } = WrapDirectories::of(options)?;
     Ok(LaunchRequest {
         home: HomeSource::Tmp,
+        is_copy: false,
+        start_directory: start,
         repository: workspace.clone(),
         workspace,
         agent_folder: None,
@@ -128,16 +130,19 @@ fn agent_request(args: &ExplainArgs, folder: &Path) -> Result<LaunchRequest> {
         Some(directory) => prepare::canonical_directory(directory)?,
         None => folder.to_owned(),
     };
-    let workspace = if args.sandbox.workspace.is_some() || args.sandbox.workspace_overlay {
-        repository.clone()
-    } else {
+    let is_copy = args.sandbox.workspace.is_none() && !args.sandbox.workspace_overlay;
+    let workspace = if is_copy {
         let copy = session.join("workspace");
         planned.push(PlannedDirectory { path: copy.clone(), original: Some(folder.to_owned()) });
         copy
+    } else {
+        repository.clone()
     };
     Ok(LaunchRequest {
         home: HomeSource::Session,
         agent_folder: Some(folder.to_owned()),
+        is_copy,
+        start_directory: args.sandbox.cwd.clone().unwrap_or_default(),
         repository,
         workspace,
         program: None,

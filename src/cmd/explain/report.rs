@@ -23,6 +23,11 @@ pub(super) struct SandboxReport {
     pub(super) version: u32,
     pub(super) profile: PolicyValue,
     pub(super) workspace: String,
+    /// Where programs start.
+    pub(super) start_directory: String,
+    /// Why git does not work in the workspace, if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) git_problem: Option<String>,
     pub(super) files: FilesSection,
     pub(super) environment: Vec<environment::VariableRow>,
     pub(super) system_calls: SystemCallsSection,
@@ -191,6 +196,8 @@ impl SandboxReport {
                 what: profile(prepared.spec.profile),
             },
             workspace: shown(&prepared.workspace),
+            start_directory: shown(&prepared.start_directory),
+            git_problem: prepared.git_problem.clone(),
             files: files(prepared),
             environment: environment::variables(prepared, own),
             system_calls: calls(&prepared.plan),

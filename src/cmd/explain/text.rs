@@ -11,7 +11,14 @@ impl Display for SandboxReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let PolicyValue { value, layer, what } = &self.profile;
         writeln!(f, "profile {value} ({layer}): {what}")?;
-        writeln!(f, "workspace {}", one_line(&self.workspace))?;
+        write!(f, "workspace {}", one_line(&self.workspace))?;
+        if self.start_directory != self.workspace {
+            write!(f, ", programs start in {}", one_line(&self.start_directory))?;
+        }
+        writeln!(f)?;
+        if let Some(problem) = &self.git_problem {
+            writeln!(f, "{}", one_line(problem))?;
+        }
         files(&self.files, f)?;
         self.environment(f)?;
         self.system_calls(f)?;
@@ -224,6 +231,8 @@ mod tests {
             version: 1,
             profile: PolicyValue { value: "strict".into(), layer: "built-in".into(), what: "an allow-list" },
             workspace: "/srv/work".into(),
+            start_directory: "/srv/work/src".into(),
+            git_problem: None,
             files: FilesSection {
                 mounts: vec![
                     mount("/usr", "of the host", false, "built-in", "programs and libraries"),

@@ -1,9 +1,11 @@
 //! Git directories and the paths that their configuration names (gitrepository-layout(5), git-config(1)):
 //! hooks, included files, and the programs of filters, drivers and monitors, if they are in the workspace.
 
-use super::{ProtectionFinder, git_variables};
+use super::{BoundedTree, ProtectionFinder, git_variables};
+use crate::repository::OutsideGitDirectory;
 use saggar_policy::protect::GIT_DIRECTORY_FILES;
 use saggar_sandbox::spec::Origin;
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 /// The most bytes of a configuration or a hook that are read.
@@ -74,11 +76,6 @@ impl ProtectionFinder<'_> {
         }
     }
 
-    /// Whether `path` is a git directory by git's own criteria.
-    pub(super) fn is_git_directory(&self, path: &Path) -> bool {
-        ["HEAD", "objects", "refs"].iter().all(|mark| self.tree.stat(&path.join(mark)).is_ok())
-    }
-
     /// Protects a git directory with its worktrees and submodules. `work_tree` is a work tree of it.
     pub(super) fn protect_git_directory_tree(&mut self, git: &Path, work_tree: &Path, protect_config: bool) {
         let mut git = git.to_owned();
@@ -94,18 +91,21 @@ impl ProtectionFinder<'_> {
         self.protect_git_directory(&git, work_tree, protect_config, true);
         if is_new {
             self.protect_worktrees(&git, protect_config);
-            let modules = git.join("modules");
-            let mut left = MAX_NAMES;
-            if !self.protect_submodules(&modules, protect_config, MAX_MODULE_DEPTH, &mut left) {
-                self.pins.retain(|path, _| !path.starts_with(&modules));
-                self.paths_to_create
-                    .retain(|missing| !missing.path.starts_with(self.workspace.join(&modules)));
-                self.protect_holder(&modules);
-            }
+            self.protect_modules(&git.join("modules"), protect_config);
         }
     }
 
-    fn protect_worktrees(&mut self, git: &Path, protect_config: bool) {
+    /// Protects the git directories of submodules in `modules`.
+    pub(super) fn protect_modules(&mut self, modules: &Path, protect_config: bool) {
+        let mut left = MAX_NAMES;
+        if !self.protect_submodules(modules, protect_config, MAX_MODULE_DEPTH, &mut left) {
+            self.pins.retain(|path, _| !path.starts_with(modules));
+            self.paths_to_create.retain(|missing| !missing.path.starts_with(self.workspace.join(modules)));
+            self.protect_holder(modules);
+        }
+    }
+
+    pub(super) fn protect_worktrees(&mut self, git: &Path, protect_config: bool) {
         let holder = git.join("worktrees");
         let (directories, whole) = self.tree.directories(&holder, MAX_MEMBERS);
         if !whole {
@@ -198,7 +198,13 @@ impl ProtectionFinder<'_> {
         plain.strip_prefix(self.workspace).ok().map(Path::to_owned)
     }
 
-    fn protect_git_directory(&mut self, git: &Path, work_tree: &Path, protect_config: bool, is_main: bool) {
+    pub(super) fn protect_git_directory(
+        &mut self,
+        git: &Path,
+        work_tree: &Path,
+        protect_config: bool,
+        is_main: bool,
+    ) {
         if is_main {
             self.pin_or_create(&git.join("hooks"), None, GIT_CONTROL_REASON);
             self.pin_or_create(&git.join("info"), None, GIT_CONTROL_REASON);
@@ -225,11 +231,15 @@ impl ProtectionFinder<'_> {
             return;
         }
         let Some(text) = self.tree.read(file, TEXT_LIMIT) else { return };
-        for (name, value) in git_variables::parse_variables(&text) {
+        self.protect_paths_in(&text, file.parent().unwrap_or(Path::new("")), work_tree);
+    }
+
+    /// Pins the paths that the text of a configuration in the directory `above` names.
+    fn protect_paths_in(&mut self, text: &[u8], above: &Path, work_tree: &Path) {
+        for (name, value) in git_variables::parse_variables(text) {
             if name == "core.hookspath" {
                 self.protect_hooks_path(&value, work_tree);
             } else if name.starts_with("include") && name.ends_with(".path") {
-                let above = file.parent().unwrap_or(Path::new(""));
                 if let Some(path) = self.workspace_relative(above, Path::new(&value)) {
                     self.protect_configured_path(&path);
                     if let Some(real) = self.resolve(&path) {
@@ -269,21 +279,46 @@ impl ProtectionFinder<'_> {
     pub(super) fn protect_hook_scripts(&mut self, hooks: &Path, work_tree: &Path) {
         let Some(hooks) = self.resolve(hooks) else { return };
         let (names, _) = self.tree.names(&hooks, MAX_HOOKS);
-        for name in names.iter().filter(|name| !name.as_encoded_bytes().ends_with(b".sample")) {
+        for name in names.iter().filter(|name| !is_sample(name)) {
             let Some(hook) = self.resolve(&hooks.join(name)) else { continue };
             self.protect(&hook, HOOK_SCRIPT_REASON, Origin::BUILT_IN);
-            let Some(text) = self.tree.read(&hook, TEXT_LIMIT) else { continue };
-            let text = String::from_utf8_lossy(&text).into_owned();
-            for line in text.lines() {
-                let is_started = |before: Option<&str>| before.is_some_and(is_interpreter);
-                let mut before = None;
-                for word in git_variables::command_words(line) {
-                    let started = is_started(before);
-                    self.protect_command_files(word, work_tree, HOOK_SCRIPT_REASON, |meta| {
-                        started || meta.is_executable()
-                    });
-                    before = Some(word);
-                }
+            if let Some(text) = self.tree.read(&hook, TEXT_LIMIT) {
+                self.protect_scripts_in(&text, work_tree);
+            }
+        }
+    }
+
+    /// Pins the scripts of the workspace that the text of a hook names.
+    fn protect_scripts_in(&mut self, text: &[u8], work_tree: &Path) {
+        let text = String::from_utf8_lossy(text).into_owned();
+        for line in text.lines() {
+            let is_started = |before: Option<&str>| before.is_some_and(is_interpreter);
+            let mut before = None;
+            for word in git_variables::command_words(line) {
+                let started = is_started(before);
+                self.protect_command_files(word, work_tree, HOOK_SCRIPT_REASON, |meta| {
+                    started || meta.is_executable()
+                });
+                before = Some(word);
+            }
+        }
+    }
+
+    /// Pins the paths of the work tree that the configurations and hooks of its git directory, which is outside of the
+    /// workspace, name.
+    pub(super) fn protect_paths_named_outside(&mut self, git: &OutsideGitDirectory) {
+        let Ok(outside) = BoundedTree::open(&git.common) else { return };
+        let (top, hooks) = (Path::new(""), Path::new("hooks"));
+        let own = git.worktree.as_deref().unwrap_or(top).join("config.worktree");
+        for file in [Path::new("config"), &own] {
+            if let Some(text) = outside.read(file, TEXT_LIMIT) {
+                self.protect_paths_in(&text, &git.common, top);
+            }
+        }
+        let (names, _) = outside.names(hooks, MAX_HOOKS);
+        for name in names.iter().filter(|name| !is_sample(name)) {
+            if let Some(text) = outside.read(&hooks.join(name), TEXT_LIMIT) {
+                self.protect_scripts_in(&text, top);
             }
         }
     }
@@ -308,6 +343,11 @@ impl ProtectionFinder<'_> {
             }
         }
     }
+}
+
+/// Whether a hook is one of those that git creates and does not run.
+fn is_sample(name: &OsStr) -> bool {
+    name.as_encoded_bytes().ends_with(b".sample")
 }
 
 /// Programs whose next argument is a script, executable or not.

@@ -2,7 +2,7 @@
 //! lenient: a value that git would not accept causes an unnecessary pin, and no other harm.
 
 /// All variables, as `section.subsection.key` (section and key in lower case) and the value without quotes.
-pub(super) fn parse_variables(text: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn parse_variables(text: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)).into_owned();
     let (mut values, mut section) = (Vec::new(), String::new());
     let mut lines = text.lines();

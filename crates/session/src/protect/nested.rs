@@ -3,6 +3,7 @@
 //! after the sandbox has exited ([`crate::workspace_scan`]).
 
 use super::ProtectionFinder;
+use crate::repository::is_git_directory;
 use saggar_policy::protect::{ProtectedName, WORK_TREE_NAMES};
 use saggar_sandbox::spec::Origin;
 use std::collections::{HashMap, VecDeque};
@@ -57,7 +58,7 @@ impl ProtectionFinder<'_> {
             self.protect_matching_names(&path, &names, &rows);
             if names.iter().any(|name| name == ".git") {
                 self.protect_repository(&path, protect_config);
-            } else if self.is_git_directory(&path) {
+            } else if is_git_directory(&self.tree, &path) {
                 self.protect_git_directory_tree(&path, &path, protect_config);
                 continue;
             }

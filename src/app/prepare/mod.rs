@@ -1,5 +1,10 @@
 //! From options to a plan: what commands, agents and `explain` have in common.
 
+mod protected_paths;
+mod repository;
+
+pub(crate) use repository::workspace_of;
+
 use super::program_lookup::{self, ProgramBind, VisibleTrees};
 use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
 use crate::cgroup::SandboxCgroups;
@@ -11,9 +16,9 @@ use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
 use crate::launch::ids::{self, IdBlock};
 use crate::plan::agent::disk::DiskLimit;
 use crate::plan::agent::{self as plan, AgentPlan};
-use crate::session::named_paths::{self, NamedPath, NamedPaths, UnmatchedEntry};
+use crate::session::named_paths::UnmatchedEntry;
 use crate::session::policy_parser::WorkerPolicyParser;
-use crate::session::protect::{self, ProtectedPaths};
+use crate::session::protect;
 use crate::session::quarantine::Quarantine;
 use crate::session::session_project::SessionProject;
 use crate::session::workspace_scan::WorkspaceScanner;
@@ -30,7 +35,6 @@ use crate::spec::{
 use crate::state::group_only_record::{self, Keep};
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
 use crate::supervise::time_limits::TimeLimits;
-use crate::text::DisplayEscaped;
 use nix::errno::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,6 +53,10 @@ pub(crate) struct LaunchRequest {
     pub(crate) home: HomeSource,
     /// The work tree, without links.
     pub(crate) workspace: PathBuf,
+    /// Whether the work tree is, or will be, a copy that belongs to a session.
+    pub(crate) is_copy: bool,
+    /// Where programs start, from the work tree.
+    pub(crate) start_directory: PathBuf,
     /// What the agents of a run work on, whose mailbox they share: the work tree, or what it will be a copy of.
     pub(crate) repository: PathBuf,
     /// The agent's folder, where there is one.
@@ -155,6 +163,10 @@ pub(crate) struct PreparedSandbox {
     /// The caller's PATH.
     path: Option<OsString>,
     pub(crate) workspace: PathBuf,
+    /// Where programs start, an absolute path inside.
+    pub(crate) start_directory: PathBuf,
+    /// Why git does not work in the workspace, for people.
+    pub(crate) git_problem: Option<String>,
     /// What a start makes in the workspace first.
     pub(crate) missing: Vec<protect::MissingPath>,
     /// What git's configuration points at in the workspace and is not there.
@@ -298,8 +310,10 @@ pub(crate) fn prepare(
         // A sandbox here that was killed may have left something that would now be taken for the user's.
         finish_abandoned_scans(Some(&request.workspace));
     }
-    let named = find_named(&request, effective)?;
-    let mut protected = protected(&request, &policy, &named.protected);
+    let named = protected_paths::find_named(&request, effective)?;
+    let repository::RepositoryAccess { shown: git, problem: git_problem } =
+        repository::find_git_directory(&request, effective);
+    let mut protected = protected_paths::workspace(&request, &policy, git.as_ref(), &named.protected);
     if request.changes.is_some() {
         protected.drop_missing();
     }
@@ -309,9 +323,24 @@ pub(crate) fn prepare(
             protected.separate_hard_links(&request.workspace)?;
         }
     }
-    protected.pins.retain(|pin| !is_covered(effective, &request.workspace, &pin.path, &pin.path));
-    let writable = writable_trees(effective, request.will_start)?;
-    protected.pins.extend(writable);
+    protected
+        .pins
+        .retain(|pin| !protected_paths::is_covered(effective, &request.workspace, &pin.path, &pin.path));
+    protected.pins.extend(protected_paths::writable_trees(effective, request.will_start)?);
+    if let Some(git) = &git {
+        // What is written to an overlay does not reach the host, so neither does this.
+        let is_writable = request.changes.is_none();
+        if is_writable {
+            protected.pins.extend(protected_paths::git_directory(git, effective, request.will_start)?);
+        }
+        own.extend(git.mounts(is_writable).map(|(path, writable, why)| (path.clone(), path, writable, why)));
+    }
+    if let Some(problem) = &git_problem
+        && request.will_start
+        && !effective.quiet_degraded.value
+    {
+        log::warn!("{problem}");
+    }
     let sandbox_request = AgentSandboxRequest {
         id: id.clone(),
         id_mapping: map,
@@ -374,6 +403,8 @@ pub(crate) fn prepare(
         plan,
         program_file: outside.map(|outside| outside.file),
         path,
+        start_directory: request.workspace.join(&request.start_directory),
+        git_problem,
         workspace: request.workspace,
         missing: protected.paths_to_create,
         absent,
@@ -560,80 +591,6 @@ pub(crate) fn check_workspace(path: &Path, allow_home: bool) -> Result<()> {
         return refuse("it is a system directory");
     }
     Ok(())
-}
-
-/// The protected paths of other trees of the host that are writable inside: an operator that names a repository does
-/// not mean its hooks. Trees may lie in each other, so a start makes what one lacks before it looks at the next.
-fn writable_trees(policy: &EffectivePolicy, start: bool) -> Result<Vec<PinnedPath>> {
-    let binds = policy.files.binds.iter().map(|bind| &bind.value);
-    let mut pins = Vec::new();
-    for bind in binds.filter(|bind| bind.access == BindAccess::ReadWrite) {
-        let found = protect::find_protected(&bind.source, policy.protect.git_config.value, &[]);
-        if start {
-            found.create_missing(&bind.source)?;
-            found.separate_hard_links(&bind.source)?;
-        }
-        for mut pin in found.pins {
-            let file = pin.path.clone();
-            if let Ok(relative) = file.strip_prefix(&bind.source) {
-                pin.path = bind.destination.join(relative);
-            }
-            if !is_covered(policy, &bind.destination, &pin.path, &file) {
-                pins.push(pin);
-            }
-        }
-    }
-    Ok(pins)
-}
-
-/// Whether a layer mounts something else over this file of a tree. Nothing of the file is at `path` then, and the pin
-/// that protects it would be made of what covers it.
-fn is_covered(policy: &EffectivePolicy, tree: &Path, path: &Path, file: &Path) -> bool {
-    let binds = policy.files.binds.iter().map(|bind| &bind.value);
-    let over = binds.filter(|bind| path.starts_with(&bind.destination) && bind.destination.starts_with(tree));
-    let topmost = over.max_by_key(|bind| bind.destination.components().count());
-    topmost.is_some_and(|bind| {
-        path.strip_prefix(&bind.destination).is_ok_and(|below| bind.source.join(below) != file)
-    })
-}
-
-/// The paths that the policy names in the workspace, and a warning about entries of the caller's that name none. Those of a
-/// copy that is still to be made are found in what is copied.
-fn find_named(request: &LaunchRequest, policy: &EffectivePolicy) -> Result<NamedPaths> {
-    let root = request.copied_from().unwrap_or(&request.workspace);
-    let named = named_paths::find_named(root, &request.workspace, policy)?;
-    if request.will_start && !policy.quiet_degraded.value {
-        // The configuration of a host is for all its workspaces.
-        let of_caller = |layer: &PolicyLayer| !matches!(layer, PolicyLayer::Operator(_));
-        for entry in named.unmatched.iter().filter(|entry| of_caller(&entry.layer)) {
-            log::warn!("{entry} in {} (from {})", request.workspace.escaped(), entry.layer);
-        }
-    }
-    Ok(named)
-}
-
-/// The protected paths of the workspace. Those of a copy that is still to be made are found in what is copied.
-fn protected(request: &LaunchRequest, policy: &LoadedPolicy, named: &[NamedPath]) -> ProtectedPaths {
-    let protect = &policy.effective.protect;
-    let mut more: Vec<(&Path, &PolicyLayer)> =
-        named.iter().map(|named| (named.path.as_path(), &named.layer)).collect();
-    let files: Vec<(PathBuf, &PolicyLayer)> =
-        policy.files.iter().filter_map(|file| Some((file.path.canonicalize().ok()?, &file.layer))).collect();
-    more.extend(
-        files.iter().filter_map(|(file, layer)| Some((file.strip_prefix(&request.workspace).ok()?, *layer))),
-    );
-    let Some(original) = request.copied_from() else {
-        return protect::find_protected(&request.workspace, protect.git_config.value, &more);
-    };
-    let mut found = protect::find_protected(original, protect.git_config.value, &more);
-    let rebase = |path: &mut PathBuf| {
-        if let Ok(relative) = path.strip_prefix(original) {
-            *path = request.workspace.join(relative);
-        }
-    };
-    found.pins.iter_mut().for_each(|pin| rebase(&mut pin.path));
-    found.paths_to_create.iter_mut().for_each(|missing| rebase(&mut missing.path));
-    found
 }
 
 /// A path without links.
