@@ -9,7 +9,9 @@ use super::status::{StatusEvent, StatusWriter};
 use crate::error::Result;
 use crate::session::quarantine::Quarantine;
 use crate::session::unfinished_scan::{self, UnfinishedScan};
-use crate::session::workspace_scan::{QuarantineAction, QuarantineFinding, ScanBounds, WorkspaceScanner};
+use crate::session::workspace_scan::{
+    QuarantineAction, QuarantineFinding, ScanBounds, UnscannedPaths, WorkspaceScanner,
+};
 use crate::sys::caps;
 use crate::sys::confine::ProcessRights;
 use crate::sys::file;
@@ -43,72 +45,77 @@ pub(super) enum ScanExtent {
     WholeTree,
 }
 
+/// A tree that programs can change: the workspace, or the git directory of its repository.
+#[derive(Debug)]
+struct WatchedTree {
+    scanner: WorkspaceScanner,
+    /// The record of its pending last scan.
+    unfinished: Option<UnfinishedScan>,
+}
+
 /// Scans the workspace of a running sandbox.
 #[derive(Debug)]
 pub struct QuarantineMonitor {
     id: String,
     workspace: PathBuf,
-    watched: Option<WorkspaceScanner>,
+    trees: Vec<WatchedTree>,
     quarantine: Quarantine,
     reported: BTreeSet<(PathBuf, String)>,
     moved_count: usize,
     left_in_place: usize,
-    unfinished: Option<UnfinishedScan>,
     /// Whether the sandbox is an earlier one, whose supervisor was killed.
     was_killed: bool,
 }
 
 impl QuarantineMonitor {
-    /// A monitor of `workspace` for the sandbox `id`, whose first process is `init`. Without `watched` it scans
-    /// nothing, as programs cannot change the workspace.
+    /// A monitor for the sandbox `id` with this workspace, whose first process is `init`. It scans the trees of
+    /// `scanners`, which programs can change.
     pub fn new(
         id: &str,
         workspace: &Path,
-        watched: Option<WorkspaceScanner>,
+        scanners: Vec<WorkspaceScanner>,
         quarantine: Quarantine,
         init: i32,
     ) -> Self {
-        let unfinished = watched.as_ref().and_then(|watched| {
-            UnfinishedScan::write(id, workspace, quarantine.directory(), init, watched.baseline())
+        let record = |scanner: &WorkspaceScanner| {
+            UnfinishedScan::write(id, scanner.path(), quarantine.directory(), init, scanner.baseline())
                 .inspect_err(|error| {
                     log::warn!(
                         "{error}; if saggar is killed, the files that this sandbox leaves are not checked"
                     )
                 })
                 .ok()
-        });
-        QuarantineMonitor { unfinished, ..Self::without_record(id, workspace, watched, quarantine) }
+        };
+        let watch = |scanner| WatchedTree { unfinished: record(&scanner), scanner };
+        let trees = scanners.into_iter().map(watch).collect();
+        Self::watching(id, workspace, trees, quarantine)
     }
 
-    fn without_record(
-        id: &str,
-        workspace: &Path,
-        watched: Option<WorkspaceScanner>,
-        quarantine: Quarantine,
-    ) -> Self {
-        let (told, unfinished) = (BTreeSet::new(), None);
-        let (id, workspace) = (id.to_owned(), workspace.to_owned());
+    fn watching(id: &str, workspace: &Path, trees: Vec<WatchedTree>, quarantine: Quarantine) -> Self {
         QuarantineMonitor {
-            id,
-            workspace,
-            watched,
+            id: id.to_owned(),
+            workspace: workspace.to_owned(),
+            trees,
             quarantine,
-            reported: told,
+            reported: BTreeSet::new(),
             moved_count: 0,
             left_in_place: 0,
-            unfinished,
             was_killed: false,
         }
     }
 
-    /// The workspace, if programs can change it.
-    pub(super) fn workspace_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.watched.as_ref().map(AsFd::as_fd)
+    /// Whether programs can change anything that is scanned.
+    pub(super) fn watches(&self) -> bool {
+        !self.trees.is_empty()
     }
 
-    /// The open record of the pending last scan, which stays locked until that scan.
-    pub(super) fn record_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.unfinished.as_ref().map(AsFd::as_fd)
+    /// The trees, and the open records of their pending last scans, which stay locked until those.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.trees.iter().map(|tree| tree.scanner.as_fd()).chain(self.records().map(AsFd::as_fd))
+    }
+
+    fn records(&self) -> impl Iterator<Item = &UnfinishedScan> {
+        self.trees.iter().filter_map(|tree| tree.unfinished.as_ref())
     }
 
     /// Sets the number of files that workers moved earlier.
@@ -123,19 +130,20 @@ impl QuarantineMonitor {
 
     /// Whether there cannot be any findings. It parses nothing and allocates nothing.
     pub(super) fn has_nothing_to_find(&self) -> bool {
-        self.watched.as_ref().is_none_or(WorkspaceScanner::is_trivially_clean)
+        self.trees.iter().all(|tree| tree.scanner.is_trivially_clean())
     }
 
     /// Whether a scan has findings that are to be moved or reported.
     pub(super) fn has_findings(&self, extent: ScanExtent) -> bool {
-        let Some(watched) = &self.watched else { return false };
         let mut any = false;
-        let mut take = |_| any = true;
-        match extent {
-            ScanExtent::MissingNames => watched.scan_missing_names(&mut take),
-            ScanExtent::WholeTree => {
-                let unseen = watched.scan_all(FULL_SCAN_BOUNDS, &mut take);
-                any |= unseen.directories > 0;
+        for WatchedTree { scanner, .. } in &self.trees {
+            let mut take = |_| any = true;
+            match extent {
+                ScanExtent::MissingNames => scanner.scan_missing_names(&mut take),
+                ScanExtent::WholeTree => {
+                    let unseen = scanner.scan_all(FULL_SCAN_BOUNDS, &mut take);
+                    any |= unseen.directories > 0;
+                }
             }
         }
         any
@@ -146,11 +154,12 @@ impl QuarantineMonitor {
         if extent == ScanExtent::MissingNames {
             return self.scan_once(status, |watched, take| watched.scan_missing_names(take));
         }
-        let mut unseen = None;
-        self.scan_once(status, |watched, take| unseen = Some(watched.scan_all(FULL_SCAN_BOUNDS, take)));
-        if let Some(first) = unseen.as_ref().and_then(|unseen| unseen.first_path.as_ref()) {
-            let path = self.workspace.join(first);
-            let count = unseen.as_ref().map_or(0, |unseen| unseen.directories);
+        let mut unseen = Vec::new();
+        self.scan_once(status, |scanner, take| {
+            let UnscannedPaths { directories, first_path } = scanner.scan_all(FULL_SCAN_BOUNDS, take);
+            unseen.extend(first_path.map(|first| (scanner.path().join(first), directories)));
+        });
+        for (path, count) in unseen {
             let why = format!(
                 "not looked at, like {} more directories: run no git and open no editor there before you have looked",
                 count.saturating_sub(1)
@@ -164,16 +173,13 @@ impl QuarantineMonitor {
 
     /// Syncs the record of the pending last scan: a persistent sandbox needs it after a crash of the machine.
     pub(super) fn sync_record(&self) {
-        if let Some(unfinished) = &self.unfinished {
-            unfinished.start_sync();
-        }
+        self.records().for_each(UnfinishedScan::start_sync);
     }
 
     /// The last scan was made: no later process has to make it.
     pub(super) fn mark_scanned(&mut self) {
-        if let Some(unfinished) = self.unfinished.take() {
-            unfinished.complete();
-        }
+        let records = self.trees.iter_mut().filter_map(|tree| tree.unfinished.take());
+        records.for_each(UnfinishedScan::complete);
     }
 
     /// Calls `with` with the rights that a scan worker gets: to read the workspace, and, to move findings, to change
@@ -189,11 +195,11 @@ impl QuarantineMonitor {
     ) -> Result<T> {
         // Open as long as this monitor, which `with` does not replace.
         let lasting = |fd: BorrowedFd<'_>| file::borrow_number(fd.as_raw_fd());
-        let root = self.watched.as_ref().map(|watched| lasting(watched.as_fd()));
-        let mut directories: Vec<_> = root
-            .map(|root| (root, if takes { FileAccess::Write } else { FileAccess::Read }))
-            .into_iter()
-            .collect();
+        let access = if takes { FileAccess::Write } else { FileAccess::Read };
+        let roots = self.trees.iter().map(|tree| (lasting(tree.scanner.as_fd()), access));
+        let mut directories: Vec<_> = roots.collect();
+        // The git directory of a workspace has the same owner.
+        let root = directories.first().map(|(root, _)| *root);
         let mut files = Vec::new();
         // If the quarantine cannot be created, findings stay in place, and each is reported with the reason.
         if takes && let Ok([place, index]) = self.quarantine.prepare() {
@@ -266,21 +272,17 @@ impl QuarantineMonitor {
     fn scan_once(
         &mut self,
         status: &mut StatusWriter,
-        look: impl FnOnce(&WorkspaceScanner, &mut dyn FnMut(QuarantineFinding)),
+        mut look: impl FnMut(&WorkspaceScanner, &mut dyn FnMut(QuarantineFinding)),
     ) {
         let QuarantineMonitor {
             id,
-            workspace,
-            watched: Some(watched),
+            trees,
             quarantine,
             reported: told,
             moved_count: moved,
             left_in_place: stayed,
             ..
-        } = self
-        else {
-            return;
-        };
+        } = self;
         let mut tell = |path: &Path, why: String, status: &mut StatusWriter| {
             if told.len() < MAX_REPORTED && told.insert((path.to_owned(), why.clone())) {
                 *stayed += 1;
@@ -290,29 +292,31 @@ impl QuarantineMonitor {
                 *stayed += 1;
             }
         };
-        look(watched, &mut |found| {
-            // A finding that is a directory itself has the path `.`, which `components` omits.
-            let path: PathBuf = workspace.join(&found.path).components().collect();
-            if found.action == QuarantineAction::Report {
-                return tell(&path, found.reason, status);
-            }
-            match quarantine.move_in(&found) {
-                Ok(None) => {}
-                Ok(Some(to)) => {
-                    *moved += 1;
-                    if *moved <= MAX_REPORTED {
-                        log::warn!("{}: {}; moved to {}", path.display(), found.reason, to.display());
-                        status.write(&StatusEvent::Quarantined {
-                            id,
-                            path: &path,
-                            to: &to,
-                            why: &found.reason,
-                        });
-                    }
+        for WatchedTree { scanner, .. } in trees {
+            look(scanner, &mut |found| {
+                // A finding that is a directory itself has the path `.`, which `components` omits.
+                let path: PathBuf = scanner.path().join(&found.path).components().collect();
+                if found.action == QuarantineAction::Report {
+                    return tell(&path, found.reason, status);
                 }
-                Err(error) => tell(&path, format!("{}; {error}", found.reason), status),
-            }
-        });
+                match quarantine.move_in(scanner.path(), &found) {
+                    Ok(None) => {}
+                    Ok(Some(to)) => {
+                        *moved += 1;
+                        if *moved <= MAX_REPORTED {
+                            log::warn!("{}: {}; moved to {}", path.display(), found.reason, to.display());
+                            status.write(&StatusEvent::Quarantined {
+                                id,
+                                path: &path,
+                                to: &to,
+                                why: &found.reason,
+                            });
+                        }
+                    }
+                    Err(error) => tell(&path, format!("{}; {error}", found.reason), status),
+                }
+            });
+        }
     }
 }
 
@@ -323,11 +327,10 @@ pub fn finish_abandoned_scans(workspace: Option<&Path>) -> usize {
     for mut one in left {
         let recorded = std::mem::take(&mut one.recorded);
         // A workspace that no longer exists has no findings.
-        if let Ok(watched) = WorkspaceScanner::resume(&one.workspace, recorded) {
-            let quarantine = Quarantine::new(one.quarantine.clone(), one.workspace.clone());
-            let mut warden =
-                QuarantineMonitor::without_record(&one.id, &one.workspace, Some(watched), quarantine);
-            warden.unfinished = Some(one.record);
+        if let Ok(scanner) = WorkspaceScanner::resume(&one.workspace, recorded) {
+            let quarantine = Quarantine::new(one.quarantine.clone());
+            let tree = WatchedTree { scanner, unfinished: Some(one.record) };
+            let mut warden = QuarantineMonitor::watching(&one.id, &one.workspace, vec![tree], quarantine);
             warden.was_killed = true;
             warden.scan_in_workers(&mut StatusWriter::default());
         } else {

@@ -309,7 +309,7 @@ impl<'a> WrapLoop<'a> {
         cleanup::sweep_best_effort();
         counters::map_page();
         let descriptors = end.workers.descriptors();
-        let launcher = end.guard.spawn_launcher(self.sandbox.launched(), descriptors, &mut end.workers)?;
+        let launcher = end.guard.spawn_launcher(self.sandbox.launched(), &descriptors, &mut end.workers)?;
         self.services.use_launcher(&launcher);
         // Without the launcher no process could end a sandbox that does not end by itself.
         register(self.poll.registry(), launcher.pidfd(), LAUNCHER)?;

@@ -30,6 +30,7 @@ mod patterns;
 mod policy;
 mod privileges;
 mod probe;
+mod repositories;
 mod resources;
 mod second_view;
 mod set_group_id;

@@ -42,7 +42,6 @@ const MAX_NUMBERS: u32 = 1 << 24;
 #[derive(Debug)]
 pub struct Quarantine {
     directory: PathBuf,
-    workspace: PathBuf,
     opened: Option<OpenQuarantine>,
 }
 
@@ -66,9 +65,9 @@ struct MovedEntry {
 }
 
 impl Quarantine {
-    /// A quarantine at `directory`, which is created when it is first needed, for files of `workspace`.
-    pub fn new(directory: PathBuf, workspace: PathBuf) -> Self {
-        Quarantine { directory, workspace, opened: None }
+    /// A quarantine at `directory`, which is created when it is first needed.
+    pub fn new(directory: PathBuf) -> Self {
+        Quarantine { directory, opened: None }
     }
 
     /// Path of the directory.
@@ -85,16 +84,16 @@ impl Quarantine {
         Ok([opened.directory.as_fd(), opened.index.as_fd()])
     }
 
-    /// Moves a finding out of the workspace; returns its new path. `None` when it no longer exists.
+    /// Moves a finding out of the tree at `workspace`; returns its new path. `None` when it no longer exists.
     ///
     /// # Errors
     /// [`saggar_sys::error::Code::System`] when it stays in place.
-    pub fn move_in(&mut self, found: &QuarantineFinding) -> Result<Option<PathBuf>> {
+    pub fn move_in(&mut self, workspace: &Path, found: &QuarantineFinding) -> Result<Option<PathBuf>> {
         let fail = |e: Errno| Error::system(format_args!("move {} to quarantine", found.path.display()), e);
         // The owner for a placeholder.
         let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
         let owner = nix::sys::stat::fstatat(&found.directory, &*found.name, flags);
-        let (directory, workspace) = (self.directory.clone(), self.workspace.clone());
+        let directory = self.directory.clone();
         let opened = self.ensure_open()?;
         let taken = match opened.move_name(found) {
             Err(Errno::ENOENT) => return Ok(None),
@@ -115,7 +114,7 @@ impl Quarantine {
             number: taken.number,
             name: taken.name.to_string_lossy().into_owned(),
             workspace_name: taken.stays_in_workspace.then(|| Base64Bytes::from_path(&beside)),
-            workspace: Base64Bytes::from_path(&workspace),
+            workspace: Base64Bytes::from_path(workspace),
             path: Base64Bytes::from_path(&found.path),
             why: found.reason.clone(),
             copied: taken.copied,

@@ -6,7 +6,6 @@
 
 use crate::protect::BoundedTree;
 use crate::protect::git_variables;
-use saggar_sys::text::DisplayEscaped;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -64,6 +63,8 @@ pub enum UnverifiedReason {
     PathWithLink,
     /// It does not name the work tree.
     NamesAnother,
+    /// It is that of a worktree at another path, which was moved or copied.
+    MovedWorktree,
     /// Its `commondir` is not the directory that contains `worktrees`.
     CommonDirectory,
     /// The work tree belongs to another user.
@@ -78,16 +79,11 @@ impl fmt::Display for UnverifiedReason {
             UnverifiedReason::Link => ".git is a symbolic link",
             UnverifiedReason::PathWithLink => "its path leads over a symbolic link",
             UnverifiedReason::NamesAnother => "it does not name this work tree",
+            UnverifiedReason::MovedWorktree => "it names another path as the worktree",
             UnverifiedReason::CommonDirectory => "its commondir names another repository",
             UnverifiedReason::Owner => "it belongs to another user than the work tree",
             UnverifiedReason::TooManyWorktrees => "it has too many worktrees",
         })
-    }
-}
-
-impl fmt::Display for UnverifiedGitDirectory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.directory.escaped(), self.reason)
     }
 }
 
@@ -154,7 +150,7 @@ pub fn find_outside_git_directory(
     if !git.path().is_ok_and(|real| real == directory) {
         return unverified(UnverifiedReason::PathWithLink);
     }
-    let (common, names) = match read_pointer(&git, Path::new("commondir"), "") {
+    let (common, names, other) = match read_pointer(&git, Path::new("commondir"), "") {
         Some(common) if plain_path(&directory, &common) != directory => {
             let above = directory.parent().filter(|above| above.file_name() == Some(OsStr::new("worktrees")));
             match above.and_then(Path::parent) {
@@ -163,12 +159,15 @@ pub fn find_outside_git_directory(
             }
             let pointer = read_pointer(&git, Path::new("gitdir"), "");
             let names = pointer.map(|pointer| plain_path(&directory, &pointer));
-            (plain_path(&directory, &common), names)
+            (plain_path(&directory, &common), names, UnverifiedReason::MovedWorktree)
         }
-        _ => (directory.clone(), submodule_work_tree(&git, &directory).map(|top| top.join(dot_git))),
+        _ => {
+            let names = submodule_work_tree(&git, &directory).map(|top| top.join(dot_git));
+            (directory.clone(), names, UnverifiedReason::NamesAnother)
+        }
     };
     if names.is_none_or(|names| names != workspace.join(dot_git)) {
-        return unverified(UnverifiedReason::NamesAnother);
+        return unverified(other);
     }
     let Ok(shared) = BoundedTree::open(&common) else { return Ok(None) };
     if !is_git_directory(&shared, Path::new("")) {

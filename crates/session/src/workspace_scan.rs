@@ -27,6 +27,7 @@ mod walk;
 
 pub use walk::{ScanBounds, UnscannedPaths};
 
+use crate::repository::OutsideGitDirectory;
 use baseline::{FileIdentity, WorkspaceBaseline};
 use rustix::fs::{AtFlags, FileType, RawDir, Statx, StatxFlags};
 use saggar_policy::protect::WORK_TREE_NAMES;
@@ -103,18 +104,10 @@ impl WorkspaceScanner {
         policy_paths: &[&Path],
         pins: &[PinnedPath],
     ) -> SysResult<Self> {
-        let root = baseline::open_workspace(workspace)?;
-        // The clock of time stamps: files created from now on have a later time stamp, or an equal one.
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME_COARSE)?;
-        let since = nanoseconds(now.tv_sec(), now.tv_nsec());
         let more_bytes = policy_paths.iter().map(|path| Base64Bytes::from_path(path)).collect();
-        let baseline = WorkspaceBaseline {
-            since_ns: since,
-            git_config,
-            policy_paths: more_bytes,
-            ..WorkspaceBaseline::default()
-        };
-        let mut it = WorkspaceScanner { root, workspace: workspace.to_owned(), baseline };
+        let expected =
+            WorkspaceBaseline { git_config, policy_paths: more_bytes, ..WorkspaceBaseline::default() };
+        let mut it = Self::open(workspace, expected)?;
         let there = it.top_level_names();
         for name in top_protected_names(policy_paths) {
             // Most names are missing; one read of the directory finds all of them.
@@ -127,6 +120,41 @@ impl WorkspaceScanner {
         }
         it.baseline.record(&it.root, workspace, pins);
         Ok(it)
+    }
+
+    /// As [`Self::new`], for the git directory of a workspace, which is outside of it.
+    ///
+    /// # Errors
+    /// Those of open(2) for the directory.
+    pub fn of_git_directory(
+        git: &OutsideGitDirectory,
+        git_config: bool,
+        pins: &[PinnedPath],
+    ) -> SysResult<Self> {
+        let name = git.worktree.as_deref().and_then(Path::file_name);
+        let expected = WorkspaceBaseline {
+            git_config,
+            is_git_directory: true,
+            worktree: name.map(|name| Base64Bytes::from_path(Path::new(name))),
+            ..WorkspaceBaseline::default()
+        };
+        let mut it = Self::open(&git.common, expected)?;
+        it.baseline.record(&it.root, &git.common, pins);
+        Ok(it)
+    }
+
+    fn open(workspace: &Path, expected: WorkspaceBaseline) -> SysResult<Self> {
+        let root = baseline::open_workspace(workspace)?;
+        // The clock of time stamps: files created from now on have a later time stamp, or an equal one.
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME_COARSE)?;
+        let since = nanoseconds(now.tv_sec(), now.tv_nsec());
+        let baseline = WorkspaceBaseline { since_ns: since, ..expected };
+        Ok(WorkspaceScanner { root, workspace: workspace.to_owned(), baseline })
+    }
+
+    /// The path of the tree.
+    pub fn path(&self) -> &Path {
+        &self.workspace
     }
 
     /// As [`Self::new`], for a workspace whose sandbox has lost its supervisor.
@@ -222,7 +250,8 @@ impl WorkspaceScanner {
             let here = OpenDirectory { path: path.parent().unwrap_or(above), directory: directory.as_fd() };
             let Ok(meta) = here.stat(name) else { continue };
             // Files of a git directory, and directories outside of one, are checked by the walk.
-            let is_judged = above.iter().any(|part| part == ".git") != pin.is_directory;
+            let in_git = self.baseline.is_git_directory || above.iter().any(|part| part == ".git");
+            let is_judged = in_git != pin.is_directory;
             if meta.identity() == pin.identity || !meta.changed(self.baseline.since_ns) || is_judged {
                 continue;
             }

@@ -20,6 +20,7 @@ use crate::session::named_paths::UnmatchedEntry;
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::protect;
 use crate::session::quarantine::Quarantine;
+use crate::session::repository::OutsideGitDirectory;
 use crate::session::session_project::SessionProject;
 use crate::session::workspace_scan::WorkspaceScanner;
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
@@ -165,6 +166,8 @@ pub(crate) struct PreparedSandbox {
     pub(crate) workspace: PathBuf,
     /// Where programs start, an absolute path inside.
     pub(crate) start_directory: PathBuf,
+    /// The git directory of the workspace, if it is mounted beside it.
+    git: Option<OutsideGitDirectory>,
     /// Why git does not work in the workspace, for people.
     pub(crate) git_problem: Option<String>,
     /// What a start makes in the workspace first.
@@ -242,19 +245,22 @@ impl PreparedSandbox {
         let more: Vec<&Path> = written.map(|setting| setting.value.text()).collect();
         let more: Vec<&Path> = more.into_iter().chain(self.absent.iter().map(PathBuf::as_path)).collect();
         // What appears in a tree under an overlay is not the sandbox's doing.
-        let watched = (!self.has_overlay())
-            .then(|| {
-                WorkspaceScanner::new(
-                    &self.workspace,
-                    protect.git_config.value,
-                    &more,
-                    &self.spec.pinned_paths,
-                )
-            })
-            .transpose()
-            .map_err(|e| Error::system(format_args!("look at {}", self.workspace.display()), e))?;
-        let quarantine = Quarantine::new(quarantine, self.workspace.clone());
-        Ok(QuarantineMonitor::new(self.id.as_str(), &self.workspace, watched, quarantine, init))
+        let (git_config, pins) = (protect.git_config.value, &self.spec.pinned_paths);
+        let mut scanners = Vec::new();
+        if !self.has_overlay() {
+            let of_git = self.git.as_ref().map(|git| {
+                let scanner = WorkspaceScanner::of_git_directory(git, git_config, pins);
+                (scanner, &git.common)
+            });
+            let of_workspace = WorkspaceScanner::new(&self.workspace, git_config, &more, pins);
+            for (scanner, path) in [(of_workspace, &self.workspace)].into_iter().chain(of_git) {
+                let scanner =
+                    scanner.map_err(|e| Error::system(format_args!("look at {}", path.display()), e))?;
+                scanners.push(scanner);
+            }
+        }
+        let quarantine = Quarantine::new(quarantine);
+        Ok(QuarantineMonitor::new(self.id.as_str(), &self.workspace, scanners, quarantine, init))
     }
 }
 
@@ -328,6 +334,9 @@ pub(crate) fn prepare(
         .retain(|pin| !protected_paths::is_covered(effective, &request.workspace, &pin.path, &pin.path));
     protected.pins.extend(protected_paths::writable_trees(effective, request.will_start)?);
     if let Some(git) = &git {
+        if request.will_start {
+            finish_abandoned_scans(Some(&git.common));
+        }
         // What is written to an overlay does not reach the host, so neither does this.
         let is_writable = request.changes.is_none();
         if is_writable {
@@ -404,6 +413,7 @@ pub(crate) fn prepare(
         program_file: outside.map(|outside| outside.file),
         path,
         start_directory: request.workspace.join(&request.start_directory),
+        git,
         git_problem,
         workspace: request.workspace,
         missing: protected.paths_to_create,

@@ -3,7 +3,7 @@
 
 use super::{LaunchRequest, check_workspace};
 use crate::session::repository::{
-    OutsideGitDirectory, UnverifiedGitDirectory, find_outside_git_directory, find_work_tree,
+    OutsideGitDirectory, UnverifiedGitDirectory, UnverifiedReason, find_outside_git_directory, find_work_tree,
 };
 use crate::spec::policy::{EffectivePolicy, FOLDER_FILE_NAMES, PolicyPart};
 use crate::text::DisplayEscaped;
@@ -62,11 +62,13 @@ pub(super) fn find_git_directory(request: &LaunchRequest, policy: &EffectivePoli
 }
 
 fn describe(workspace: &Path, unverified: &UnverifiedGitDirectory) -> String {
-    let UnverifiedGitDirectory { directory, .. } = unverified;
+    let UnverifiedGitDirectory { directory, reason } = unverified;
+    let (shown, directory) = (workspace.escaped(), directory.escaped());
+    let remedy = match reason {
+        UnverifiedReason::MovedWorktree => "run git worktree repair there".to_owned(),
+        _ => format!("--rw {directory} mounts it, with hooks and configuration read-only"),
+    };
     format!(
-        "git does not work in {}: its git directory is not mounted, {unverified}; use --rw {} to mount it, with hooks and \
-         configuration read-only",
-        workspace.escaped(),
-        directory.escaped()
+        "git does not work in {shown}: its git directory {directory} is not mounted, because {reason}; {remedy}"
     )
 }

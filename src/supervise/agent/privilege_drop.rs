@@ -113,7 +113,7 @@ impl AgentLoop<'_> {
         self.limit_reports.watch(&self.cgroups, self.channel.poll.registry());
         let LauncherSide { guard, workers, supervisor, writable_directories: files, .. } = launcher_side;
         let descriptors = workers.descriptors();
-        let launcher = guard.spawn_launcher(self.sandbox.launched(), descriptors, workers)?;
+        let launcher = guard.spawn_launcher(self.sandbox.launched(), &descriptors, workers)?;
         register(self.channel.poll.registry(), launcher.pidfd(), LAUNCHER_TOKEN)?;
         self.services.use_launcher(&launcher);
         self.privileged = PrivilegedOperations::through_launcher(&launcher);

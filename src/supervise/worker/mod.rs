@@ -143,9 +143,8 @@ impl WorkerContext<'_> {
     }
 
     /// The descriptors that workers have in addition to those of a request.
-    pub(super) fn descriptors(&self) -> [Option<RawFd>; 2] {
-        [self.quarantine_monitor.workspace_fd(), self.quarantine_monitor.record_fd()]
-            .map(|fd| fd.map(|fd| fd.as_raw_fd()))
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        self.quarantine_monitor.descriptors().map(|fd| fd.as_raw_fd()).collect()
     }
 }
 

@@ -110,7 +110,7 @@ impl WorkerContext<'_> {
 
     /// Whether the last scan can have findings.
     fn needs_full_scan(&self, status: &StatusWriter) -> bool {
-        self.quarantine_monitor.workspace_fd().is_some()
+        self.quarantine_monitor.watches()
             || self.retained_changes.is_some()
             || (self.disk_usage.is_some() && status.has_reader())
     }

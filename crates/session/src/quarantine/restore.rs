@@ -57,7 +57,7 @@ impl QuarantineRestorer {
                 reason: why,
                 action: QuarantineAction::Move,
             };
-            Quarantine::new(self.path.clone(), workspace.to_owned()).move_in(&found)?;
+            Quarantine::new(self.path.clone()).move_in(workspace, &found)?;
         }
         let moved = match &item.workspace_name {
             Some(beside) => {

@@ -7,9 +7,9 @@ use saggar_sandbox::state::base64_bytes::Base64Bytes;
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a file that are kept for restoring it.
 const MAX_KEPT_BYTES: u64 = 64 << 10;
@@ -30,6 +30,12 @@ pub struct WorkspaceBaseline {
     pub since_ns: i128,
     /// Whether git's configuration is protected.
     pub git_config: bool,
+    /// Whether the tree is a git directory, and no work tree.
+    #[serde(default)]
+    pub is_git_directory: bool,
+    /// Of a git directory, the entry of `worktrees` that programs can write: what is in the others is not theirs.
+    #[serde(default)]
+    pub worktree: Option<Base64Bytes>,
     /// Protected names that were missing. Links in their existing parent directories are resolved. Used
     /// only by the scan while programs run.
     #[serde(skip)]
@@ -104,12 +110,19 @@ impl WorkspaceBaseline {
                 content,
             });
         }
+        if self.is_git_directory {
+            let own = self.worktree.as_ref().map(|own| Path::new("worktrees").join(own.as_path()));
+            for path in own.into_iter().chain([PathBuf::new()]) {
+                self.record_git_directory(&here, &path);
+            }
+            return;
+        }
         let mut left = MAX_DIRECTORIES;
         self.record_repositories(&here, 2, &mut left);
     }
 
     fn record_repositories(&mut self, here: &OpenDirectory<'_>, depth: usize, budget: &mut usize) {
-        self.record_repository(here);
+        self.record_git_directory(here, Path::new(".git"));
         if depth == 0 || self.repositories.len() >= MAX_REPOSITORIES {
             return;
         }
@@ -128,10 +141,11 @@ impl WorkspaceBaseline {
         }
     }
 
-    fn record_repository(&mut self, here: &OpenDirectory<'_>) {
-        let Ok(git) = open_directory(here.directory, Path::new(".git")) else { return };
+    fn record_git_directory(&mut self, here: &OpenDirectory<'_>, git: &Path) {
+        let path = here.path.join(git);
+        let git = if git.as_os_str().is_empty() { Path::new(".") } else { git };
+        let Ok(git) = open_directory(here.directory, git) else { return };
         let Ok(meta) = ScanMeta::of(git.as_fd()) else { return };
-        let path = here.path.join(".git");
         let inside = OpenDirectory { path: &path, directory: git.as_fd() };
         let hooks =
             inside.stat(OsStr::new("hooks")).ok().filter(ScanMeta::is_dir).map(|meta| meta.identity());
@@ -145,6 +159,20 @@ impl WorkspaceBaseline {
             hooks,
             files,
         });
+    }
+
+    /// Retains the directories in `path` of a git directory that are scanned: parts of it, and no work trees in it.
+    pub(super) fn retain_writable_parts(&self, path: &Path, directories: &mut Vec<OsString>) {
+        if !self.is_git_directory {
+            return;
+        }
+        if path.as_os_str().is_empty() {
+            directories.retain(|name| name == "worktrees" || name == "modules");
+        } else if path == Path::new("worktrees")
+            && let Some(own) = &self.worktree
+        {
+            directories.retain(|name| Path::new(name) == own.as_path());
+        }
     }
 
     /// Whether `path` is still the pinned file or directory, which no program could write.

@@ -250,6 +250,7 @@ impl WorkTreeWalk<'_, '_> {
         if in_git {
             // Git's own stores are not searched for directories; pointers to them are followed.
             rest.retain(|name| !["objects", "refs", "logs"].iter().any(|store| name == store));
+            self.scan.baseline.retain_writable_parts(path, &mut rest);
         } else if !in_store || self.levels.len() < 2 {
             self.scan_work_tree(&here, moved, &names, &mut rest);
         }

@@ -213,7 +213,7 @@ impl CleanupGuard {
     pub fn spawn_launcher(
         &mut self,
         launched: &mut LaunchedSandbox,
-        descriptors: [Option<RawFd>; 2],
+        descriptors: &[RawFd],
         work: &mut dyn LauncherTasks,
     ) -> Result<Rc<Launcher>> {
         let charges = launcher::encode_cleanup(self.items.iter().rev().map(OwnedCleanupItem::as_item));

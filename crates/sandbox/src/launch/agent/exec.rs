@@ -9,15 +9,19 @@ use nix::sys::socket::{setsockopt, sockopt};
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::file::set_nonblocking;
 use saggar_sys::scm::socket_pair;
+use saggar_sys::text::DisplayEscaped;
 use saggar_sys::{Errno, file, process, scm};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 /// The supervisor's end of the barrier of a program that has not been executed yet.
 #[derive(Debug)]
 pub struct ExecBarrier {
     socket: OwnedFd,
     is_open: bool,
+    /// Where the program starts, for messages.
+    directory: PathBuf,
 }
 
 /// An event of a barrier.
@@ -70,7 +74,7 @@ impl LaunchedSandbox {
         let flags = if hold { flags } else { flags | ExecFlags::IMMEDIATE };
         self.send(InitRequest::Exec { id, flags }, &fds)?;
         set_nonblocking(ours.as_fd())?;
-        let mut barrier = ExecBarrier { socket: ours, is_open: false };
+        let mut barrier = ExecBarrier { socket: ours, is_open: false, directory: program.cwd.clone() };
         if !hold {
             barrier.release()?;
         }
@@ -109,7 +113,7 @@ impl ExecBarrier {
         match BarrierReport::decode(&buffer[..received.len]) {
             Some(BarrierReport::Waiting) => BarrierEvent::Waiting(received.pid.unwrap_or(0)),
             Some(BarrierReport::Failed { point, errno }) => {
-                BarrierEvent::Failed(exec_error(point, errno, name))
+                BarrierEvent::Failed(exec_error(point, errno, name, &self.directory))
             }
             None => BarrierEvent::Executed,
         }
@@ -122,7 +126,7 @@ impl AsFd for ExecBarrier {
     }
 }
 
-fn exec_error(point: ExecFailurePoint, errno: i32, name: &OsStr) -> Error {
+fn exec_error(point: ExecFailurePoint, errno: i32, name: &OsStr, directory: &Path) -> Error {
     let why = Errno::from_raw(errno).desc();
     let name = name.to_string_lossy();
     match point {
@@ -132,7 +136,8 @@ fn exec_error(point: ExecFailurePoint, errno: i32, name: &OsStr) -> Error {
             "it is there and cannot be executed: see its mode, and whether its interpreter is in the sandbox",
         ),
         ExecFailurePoint::WorkingDirectory => {
-            Error::new(Code::Invalid, format!("run {name:?}: enter its working directory: {why}"))
+            Error::new(Code::Invalid, format!("run {name:?} in {}: {why}", directory.escaped()))
+                .hint("--cwd names a directory in the sandbox; saggar explain shows what it contains")
         }
         ExecFailurePoint::Session => Error::system(format_args!("run {name:?}: make its session"), why),
         ExecFailurePoint::Streams => Error::system(format_args!("run {name:?}: arrange its standard streams"), why),

@@ -137,7 +137,7 @@ pub struct LauncherArgs<'a> {
     /// What is to be removed in the end, as [`CleanupItem::encode`] writes it.
     pub cleanup: &'a [u8],
     /// Descriptors that workers need beside those of their requests.
-    pub descriptors: [Option<RawFd>; 2],
+    pub descriptors: &'a [RawFd],
     /// What workers do.
     pub tasks: &'a mut dyn LauncherTasks,
 }
@@ -249,7 +249,7 @@ fn serve(held: LauncherArgs<'_>, socket: RawFd) -> ! {
     // Its short sleeps are meant to be short: the default slack doubles them.
     let _ = process::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0);
     // The descriptors are a copy of the supervisor's: it must keep no pipe of the caller open.
-    let kept = [socket, init.as_raw_fd()].into_iter().chain(descriptors.into_iter().flatten());
+    let kept = [socket, init.as_raw_fd()].into_iter().chain(descriptors.iter().copied());
     // SAFETY: nothing of the others is used in this process.
     let _ = unsafe { file::close_others(0, kept) };
     // What a worker opens is not to have the number of a standard stream.

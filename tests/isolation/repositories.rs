@@ -1,0 +1,289 @@
+//! Repositories as they are (FINDINGS N4): a subdirectory, a linked worktree, a submodule, a bare repository beside its
+//! worktrees. Git works in each, and what the host's git runs is not the sandbox's to write.
+
+use std::fs;
+use std::path::Path;
+
+use super::wrapped::{Ended, Wrap};
+use crate::support::caller::Caller;
+
+/// Prefix of every script outside: a repository is `one` with a commit, and worktrees and submodules follow.
+const SETUP: &str = "set -e
+make() { git init -q -b main $1; git -C $1 config user.name t; git -C $1 config user.email t@t; }
+make one; mkdir -p one/src/deep; echo 1 > one/src/deep/file; git -C one add .; git -C one commit -qm first
+";
+
+/// What proves that git works: where it is, a clean tree, a commit, and the number of commits.
+const WORK: &str = "set -e
+pwd; git status --porcelain; echo more > more; git add more; git commit -qm more; git rev-list --count HEAD";
+
+/// A place with a repository and what `script` adds; the work folder is `work`.
+fn place(caller: Caller, script: &str) -> Wrap {
+    let wrap = Wrap::new(caller);
+    wrap.outside(&format!("{SETUP}{script}"));
+    wrap
+}
+
+/// Runs a script in a sandbox that is started in a directory below the work folder.
+fn run_in(wrap: &Wrap, directory: &str, options: &[&str], script: &str) -> Ended {
+    let mut command = wrap.command(options, &["/bin/sh", "-c", script]);
+    command.current_dir(wrap.work().join(directory));
+    wrap.finish(command)
+}
+
+fn works_in(wrap: &Wrap, directory: &str, commits: u32) {
+    let said = run_in(wrap, directory, &[], WORK).success();
+    assert_eq!(said, format!("{}\n{commits}\n", wrap.work().join(directory).display()));
+}
+
+/// Each line fails inside, and the files of the host are as before.
+fn all_fail(wrap: &Wrap, directory: &str, attempts: &str) {
+    let shown = |attempt: &str| attempt.replace('\'', "\"");
+    let tries =
+        attempts.lines().map(|attempt| format!("( {attempt} ) >&- 2>&- && echo '{}'\n", shown(attempt)));
+    let script: String = tries.collect();
+    assert_eq!(run_in(wrap, directory, &[], &format!("{script}exit 0")).success(), "", "each is refused");
+}
+
+fn exists(wrap: &Wrap, path: &str) -> bool {
+    wrap.work().join(path).exists()
+}
+
+as_each_caller! {
+    fn a_subdirectory_is_part_of_its_work_tree(caller) {
+        let wrap = place(caller, "");
+        works_in(&wrap, "one/src/deep", 2);
+        assert!(exists(&wrap, "one/src/deep/more"));
+        all_fail(&wrap, "one/src", "echo x > ../.git/hooks/post-commit
+echo x >> ../.git/config");
+        let narrow = run_in(&wrap, "one/src", &["--workspace", "."], "pwd; ls ..; git status").stdout;
+        assert_eq!(narrow, format!("{}\nsrc\n", wrap.work().join("one/src").display()), "the option is exact");
+    }
+
+    /// Its policy was made for it, and for no more.
+    fn a_directory_with_a_policy_is_a_workspace(caller) {
+        let wrap = place(caller, "echo 'files.hide = [\"secret\"]' > one/src/saggar.toml; echo s > one/src/secret; echo up > one/up");
+        let said = run_in(&wrap, "one/src/deep", &[], "pwd; cat ../secret; cat ../../up; echo $?");
+        assert_eq!(said.stdout, format!("{}\n1\n", wrap.work().join("one/src/deep").display()), "{said:?}");
+    }
+
+    fn the_caller_chooses_where_programs_start(caller) {
+        let wrap = place(caller, "");
+        let one = wrap.work().join("one");
+        for (directory, options, start) in [
+            ("one/src", &["--cwd", "deep"][..], one.join("src/deep")),
+            ("one/src", &["--cwd", ".."], one.clone()),
+            ("one", &["--cwd", "/tmp"], "/tmp".into()),
+            ("one/src", &["--workspace", ".."], one.join("src")),
+            (".", &["--workspace", "one"], one.clone()),
+            (".", &["--workspace", "one", "--cwd", "src"], one.join("src")),
+        ] {
+            let said = run_in(&wrap, directory, options, "/bin/pwd -P").success();
+            assert_eq!(said.trim_end(), start.display().to_string(), "{directory} {options:?}");
+        }
+        let said = run_in(&wrap, "one", &["--cwd", "nowhere"], "pwd");
+        said.refused(&[&one.join("nowhere").display().to_string(), "--cwd"]);
+        let said = run_in(&wrap, "one", &["--cwd", wrap.place.join("home").to_str().unwrap()], "pwd");
+        said.refused(&["No such file or directory"]);
+    }
+
+    fn git_works_in_a_linked_worktree(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked -b side; git -C one worktree add -q ../other");
+        works_in(&wrap, "linked/src", 2);
+        assert_eq!(wrap.outside("git -C one rev-list --count side").trim(), "2", "the host's git sees the work");
+        let said = run_in(&wrap, "linked", &[], "git branch -q new && git stash list && git log --oneline --all | wc -l && ls ..; ls ../one");
+        assert_eq!(said.stdout, "2\nlinked\none\n", "of the repository, the git directory is there alone: {said:?}");
+        all_fail(&wrap, "linked", "echo x > ../one/.git/hooks/post-commit
+mv ../one/.git/hooks ../one/.git/h
+echo x >> ../one/.git/config
+echo x > ../one/.git/info/attributes
+echo x > ../one/.git/commondir
+echo x > ../one/.git/worktrees/linked/commondir
+echo x > ../one/.git/worktrees/linked/gitdir
+echo x > ../one/.git/worktrees/linked/config.worktree && git config extensions.worktreeConfig true
+rm -r ../one/.git/worktrees/other
+mkdir ../one/.git/worktrees/new
+perl -e 'rename(\"../one/.git/worktrees\", \"../one/.git/w\") or exit 1'
+perl -e 'rename(\"../one/.git/worktrees/linked\", \"../one/.git/w\") or exit 1'
+perl -e 'rename(\"../one/.git\", \"../one/g\") or exit 1'
+echo 'gitdir: /tmp' > .git");
+        // A worktree that is not visible inside is not gone.
+        run_in(&wrap, "linked", &[], "git worktree prune");
+        assert_eq!(wrap.outside("git -C one worktree list | wc -l").trim(), "3");
+        wrap.outside("git -C linked status && git -C other status && git -C one commit -q --allow-empty -m more");
+    }
+
+    fn git_works_in_a_submodule(caller) {
+        let wrap = place(caller, "make super; git -C super -c protocol.file.allow=always submodule -q add $PWD/one sub
+            git -C super commit -qm sub; git -C super/sub config user.name t; git -C super/sub config user.email t@t");
+        works_in(&wrap, "super/sub/src", 2);
+        all_fail(&wrap, "super/sub", "echo x > ../.git/modules/sub/hooks/post-commit
+echo x >> ../.git/modules/sub/config
+perl -e 'rename(\"../.git/modules/sub\", \"../.git/modules/other\") or exit 1'
+ls ../.gitmodules");
+        assert_eq!(wrap.outside("git -C super/sub rev-list --count HEAD"), "2\n", "the host sees the commit");
+    }
+
+    fn git_works_beside_a_bare_repository(caller) {
+        let wrap = place(caller, "mkdir many; git clone -q --bare one many/.bare; echo 'gitdir: ./.bare' > many/.git; cd many
+            git config user.name t; git config user.email t@t; git worktree add -q main; git worktree add -q side");
+        works_in(&wrap, "many/main", 2);
+        works_in(&wrap, "many/side", 2);
+        all_fail(&wrap, "many/main", "echo x > ../.bare/hooks/post-commit
+echo x >> ../.bare/config
+ls ../side");
+    }
+
+    /// The worktrees of a bare repository may be in it: of those the sandbox has its own.
+    fn git_works_in_a_worktree_in_a_bare_repository(caller) {
+        let wrap = place(caller, "git clone -q --bare one bare.git; cd bare.git; git config user.name t; git config user.email t@t
+            git worktree add -q trees/main main; git worktree add -q trees/side -b side");
+        works_in(&wrap, "bare.git/trees/main", 2);
+        all_fail(&wrap, "bare.git/trees/main", "echo x > ../side/evil
+mv ../side ../moved
+mv ../../trees ../../moved
+echo x > ../../hooks/post-commit");
+        assert!(exists(&wrap, "bare.git/trees/side/src"));
+    }
+
+    /// Hooks and configuration outside name files of the work tree.
+    fn what_the_git_directory_names_in_the_worktree_is_protected(caller) {
+        let wrap = place(caller, "mkdir one/hk one/tools; echo '#!/bin/sh' > one/hk/pre-commit; echo '#!/bin/sh' > one/tools/check; chmod +x one/hk/pre-commit one/tools/check
+            git -C one add .; git -C one commit -qm hooks; git -C one worktree add -q ../linked
+            git -C one config core.hooksPath hk; printf '#!/bin/sh\\nexec ./tools/check\\n' > one/.git/hooks/pre-push; chmod +x one/.git/hooks/pre-push");
+        all_fail(&wrap, "linked", "echo evil >> hk/pre-commit
+echo evil > hk/post-commit
+echo evil >> tools/check");
+    }
+
+    /// Names that do not exist at the start cannot be protected: they are looked for at the end, as in the workspace.
+    fn what_appears_in_the_git_directory_is_quarantined(caller) {
+        let wrap = place(caller, "git -C one config extensions.worktreeConfig true
+            git -C one worktree add -q ../linked; git -C one worktree add -q ../other; mkdir -p one/.git/worktrees/other/rebase-merge
+            echo 'exec true' > one/.git/worktrees/other/rebase-merge/git-rebase-todo; sleep 0.1");
+        let script = "cd ../one/.git; echo /tmp > objects/info/alternates; mkdir -p modules/evil/objects modules/evil/refs
+            echo 'ref: refs/heads/main' > modules/evil/HEAD; printf '[core]\nfsmonitor = evil\n' > modules/evil/config
+            cd worktrees/linked; printf '[core]\nfsmonitor = evil\n' > config.worktree; mkdir rebase-merge; echo 'exec evil' > rebase-merge/git-rebase-todo";
+        let ended = run_in(&wrap, "linked", &[], script);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let read = |path: &str| fs::read_to_string(wrap.work().join("one/.git").join(path)).unwrap_or_default();
+        for (path, evil) in [
+            ("objects/info/alternates", "/tmp"),
+            ("modules/evil/config", "evil"),
+            ("worktrees/linked/config.worktree", "evil"),
+            ("worktrees/linked/rebase-merge/git-rebase-todo", "evil"),
+        ] {
+            assert!(!read(path).contains(evil), "{path}: {}; {}", read(path), ended.stderr);
+        }
+        assert_eq!(read("worktrees/other/rebase-merge/git-rebase-todo"), "exec true\n", "the sandbox could not write it");
+        assert!(ended.stderr.contains("in quarantine"), "{}", ended.stderr);
+        wrap.outside("git -C linked status; git -C other status; git -C one status");
+    }
+
+    /// `.git` is a file that programs can write: a directory that does not name the work tree in turn stays outside.
+    fn a_file_cannot_bring_another_repository_in(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked; mkdir thief forged; make sub
+            mkdir -p forged/worktrees/x; printf '%s\\n' $PWD/thief/.git > forged/worktrees/x/gitdir; printf '%s\\n' $PWD/one/.git > forged/worktrees/x/commondir
+            ln -s one/.git/worktrees/linked way");
+        let work = wrap.work();
+        let one = work.join("one/.git");
+        let other = work.join("one/.git/worktrees/linked");
+        for (target, why) in [
+            (one.clone(), "does not name this work tree"),
+            (other, "git worktree repair"),
+            (work.join("forged/worktrees/x"), "commondir names another repository"),
+            (work.join("way"), "symbolic link"),
+            (work.join("sub/.git"), "does not name this work tree"),
+        ] {
+            fs::write(work.join("thief/.git"), format!("gitdir: {}\n", target.display())).unwrap();
+            let said = run_in(&wrap, "thief", &[], "ls ..");
+            assert_eq!(said.stdout, "thief\n", "{}: {said:?}", target.display());
+            assert!(said.stderr.contains("git does not work in") && said.stderr.contains(why), "{said:?}");
+            let quiet = run_in(&wrap, "thief", &["--quiet-degraded"], "exit 0");
+            assert_eq!(quiet.stderr, "");
+        }
+        fs::remove_file(work.join("thief/.git")).unwrap();
+        std::os::unix::fs::symlink(&one, work.join("thief/.git")).unwrap();
+        let said = run_in(&wrap, "thief", &[], "ls ..");
+        assert_eq!(said.stdout, "thief\n", "{said:?}");
+        let explained = explain(&wrap, "thief", &[]);
+        assert!(explained.contains(".git is a symbolic link"), "{explained}");
+    }
+
+    /// A git directory that only the caller can vouch for is named, and protected then.
+    fn a_separate_git_directory_is_named(caller) {
+        let wrap = place(caller, "git init -q -b main --separate-git-dir apart tree; git -C tree config user.name t; git -C tree config user.email t@t");
+        let apart = wrap.work().join("apart").display().to_string();
+        let said = run_in(&wrap, "tree", &[], "git status");
+        assert_ne!(said.code(), 0);
+        assert!(said.stderr.contains(&format!("--rw {apart}")), "{said:?}");
+        let said = run_in(&wrap, "tree", &["--rw", &apart], &format!("{WORK}; echo x > ../apart/hooks/post-commit || echo refused"));
+        assert!(said.stdout.ends_with("1\nrefused\n"), "{said:?}");
+    }
+
+    /// A layer decides about the git directory as about any path.
+    fn a_layer_decides_about_the_git_directory(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked");
+        let git = wrap.work().join("one/.git").display().to_string();
+        let said = run_in(&wrap, "linked", &["--ro", &git], "git status --porcelain && git log --oneline | wc -l; touch ../one/.git/x");
+        assert_eq!(said.stdout, "1\n", "{said:?}");
+        assert!(!exists(&wrap, "one/.git/x"));
+        let said = run_in(&wrap, "linked", &["--workspace-overlay"], "git status --porcelain && git log --oneline | wc -l; touch ../one/.git/x");
+        assert_eq!(said.stdout, "1\n", "{said:?}");
+        assert!(!exists(&wrap, "one/.git/x"), "nothing reaches the host from an overlay");
+        wrap.place.configure_user("locked = [\"files\"]\n");
+        let said = run_in(&wrap, "linked", &[], "ls ..");
+        assert_eq!(said.stdout, "linked\n", "{said:?}");
+        assert!(said.stderr.contains("locks files"), "{said:?}");
+    }
+
+    /// What decides about the host's git, in whatever part of a git directory a layer makes writable.
+    fn a_writable_part_of_a_git_directory_is_protected(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked; make super; git -C super -c protocol.file.allow=always submodule -q add $PWD/one sub; mkdir free");
+        let work = wrap.work();
+        let options: Vec<String> = ["one/.git/objects", "one/.git/worktrees", "super/.git/modules", "one/.git/hooks"]
+            .iter().flat_map(|part| ["--rw".to_owned(), work.join(part).display().to_string()]).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let script = "cd ..; for file in one/.git/worktrees/linked/commondir one/.git/worktrees/linked/gitdir \
+            super/.git/modules/sub/config super/.git/modules/sub/hooks/evil one/.git/hooks/evil; do ( echo x > $file ) 2>/dev/null && echo $file; done
+            touch one/.git/objects/free && rm one/.git/objects/free && echo free";
+        assert_eq!(run_in(&wrap, "free", &options, script).success(), "free\n");
+    }
+
+    /// Git itself does not work on what another user owns, and a `.git` above may be planted.
+    fn a_repository_of_another_user_is_no_workspace(caller) {
+        let wrap = place(caller, "mkdir one/mine");
+        let other = if caller.is_root() { 65534 } else { 0 };
+        if !nix::unistd::geteuid().is_root() {
+            // Only root gives files away; the tests run as root too.
+            return;
+        }
+        std::os::unix::fs::chown(wrap.work().join("one"), Some(other), None).unwrap();
+        let said = run_in(&wrap, "one/mine", &[], "pwd; ls ..").success();
+        assert_eq!(said, format!("{}\nmine\n", wrap.work().join("one/mine").display()));
+    }
+
+    fn explain_shows_the_repository(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked");
+        let work = wrap.work();
+        let text = explain(&wrap, "linked/src", &[]);
+        let start = format!("workspace {0}/linked, programs start in {0}/linked/src\n", work.display());
+        assert!(text.contains(&start) && text.contains("the git directory of the repository"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&explain(&wrap, "linked", &["--json"])).unwrap();
+        assert_eq!(json["start_directory"], work.join("linked").display().to_string());
+        assert!(!exists(&wrap, "one/.git/commondir"), "nothing is made");
+    }
+
+    /// An agent works on a worktree that is named.
+    fn an_agent_has_the_git_directory_of_its_worktree(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked; mkdir folder; echo 'agent_cmd = \"/bin/sh\"' > folder/saggar.toml");
+        let explained = explain(&wrap, ".", &["folder", "--workspace", "linked", "--cwd", "src"]);
+        assert!(explained.contains("linked/src\n") && explained.contains("the part of this worktree"), "{explained}");
+    }
+}
+
+fn explain(wrap: &Wrap, directory: &str, options: &[&str]) -> String {
+    let mut command = wrap.place.saggar();
+    command.arg("explain").args(options).current_dir(wrap.work().join(Path::new(directory)));
+    wrap.finish(command).success()
+}
