@@ -61,6 +61,9 @@ pub struct SessionCreateArgs {
     /// Set the session's id [default: random]
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
+    /// Work on a new worktree of the repository of the workspace or of DIR, on BRANCH
+    #[arg(long, value_name = "BRANCH", conflicts_with_all = ["from", "workspace_overlay"])]
+    pub worktree: Option<String>,
     /// Start with the workspace and the conversation of a snapshot
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
@@ -149,6 +152,9 @@ pub struct EndArgs {
 /// `saggar session remove`.
 #[derive(Debug, Args)]
 pub struct SessionRemoveArgs {
+    /// Discard changes that are not committed in worktrees of --worktree
+    #[arg(long)]
+    pub force: bool,
     /// The sessions
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<String>,

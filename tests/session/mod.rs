@@ -17,3 +17,4 @@ mod snapshot;
 pub(crate) mod stage;
 mod walk;
 mod workspace_files;
+mod worktrees;

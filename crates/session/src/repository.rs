@@ -25,6 +25,8 @@ pub struct OutsideGitDirectory {
     pub common: PathBuf,
     /// The part of a linked worktree, `worktrees/NAME`, relative to [`OutsideGitDirectory::common`].
     pub worktree: Option<PathBuf>,
+    /// When the workspace's file `.git` changed last, in nanoseconds: no program can set that (stat(2), `st_ctim`).
+    pub pointer_changed_ns: i128,
     /// Other work trees in it, as some layouts with a bare repository have them, relative to it.
     pub(crate) inner_work_trees: Vec<PathBuf>,
 }
@@ -71,6 +73,8 @@ pub enum UnverifiedReason {
     Owner,
     /// It has more worktrees than are examined.
     TooManyWorktrees,
+    /// A sandbox that is running could have written `.git`.
+    WritableByOthers,
 }
 
 impl fmt::Display for UnverifiedReason {
@@ -83,6 +87,7 @@ impl fmt::Display for UnverifiedReason {
             UnverifiedReason::CommonDirectory => "its commondir names another repository",
             UnverifiedReason::Owner => "it belongs to another user than the work tree",
             UnverifiedReason::TooManyWorktrees => "it has too many worktrees",
+            UnverifiedReason::WritableByOthers => "another sandbox, which runs, could have written .git",
         })
     }
 }
@@ -181,7 +186,12 @@ pub fn find_outside_git_directory(
         return unverified(UnverifiedReason::TooManyWorktrees);
     };
     let worktree = directory.strip_prefix(&common).ok().filter(|own| !own.as_os_str().is_empty());
-    Ok(Some(OutsideGitDirectory { worktree: worktree.map(Path::to_owned), common, inner_work_trees }))
+    Ok(Some(OutsideGitDirectory {
+        worktree: worktree.map(Path::to_owned),
+        common,
+        pointer_changed_ns: meta.changed_ns(),
+        inner_work_trees,
+    }))
 }
 
 /// The work trees of a repository that are in its git directory, without `own`. Returns `None` if it has too many.

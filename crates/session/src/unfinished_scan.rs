@@ -157,6 +157,35 @@ pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
     left
 }
 
+/// A sandbox whose workspace contains a path, and which was not scanned yet.
+#[derive(Debug)]
+pub struct PendingScan {
+    /// Its workspace.
+    pub workspace: PathBuf,
+    /// The clock of time stamps at its start, in nanoseconds.
+    pub since_ns: i128,
+}
+
+/// The sandboxes that can have changed `path`, and whose scans are pending.
+pub fn find_pending(path: &Path) -> Vec<PendingScan> {
+    #[derive(Deserialize)]
+    struct Start {
+        since_ns: i128,
+    }
+    let entries = fs::read_dir(records_directory()).into_iter().flatten().flatten();
+    let hashes: Vec<String> = path.ancestors().map(path_hash).collect();
+    let is_above = |name: &str| hashes.iter().any(|hash| name.starts_with(hash)) && name.ends_with(".json");
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_above))
+        .filter_map(|entry| parse_record::<Start>(&entry.path()))
+        .map(|record| PendingScan {
+            workspace: record.workspace.into_path(),
+            since_ns: record.recorded.since_ns,
+        })
+        .filter(|pending| path.starts_with(&pending.workspace))
+        .collect()
+}
+
 fn read_record(path: &Path) -> Option<AbandonedScan> {
     let file = state::lock_options().open(path).ok()?;
     file.metadata().ok().filter(|meta| meta.uid() == nix::unistd::geteuid().as_raw())?;

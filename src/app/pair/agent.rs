@@ -72,10 +72,10 @@ impl PairAgent {
             && SessionRecord::find(&self.session)?.2.state == SessionState::Ended
         {
             // A conversation that the user has ended is not continued; the run is.
-            session::remove(&self.session)?;
+            session::remove(&self.session, false)?;
         }
         if !session::exists(&self.session)? {
-            return session::create(self.request.clone(), self.options.clone()).map(drop);
+            return session::create(self.request.clone(), None, self.options.clone()).map(drop);
         }
         self.await_start()?;
         session::resume(&self.session, |_| Ok((self.request.clone(), self.options.clone())))

@@ -334,9 +334,6 @@ pub(crate) fn prepare(
         .retain(|pin| !protected_paths::is_covered(effective, &request.workspace, &pin.path, &pin.path));
     protected.pins.extend(protected_paths::writable_trees(effective, request.will_start)?);
     if let Some(git) = &git {
-        if request.will_start {
-            finish_abandoned_scans(Some(&git.common));
-        }
         // What is written to an overlay does not reach the host, so neither does this.
         let is_writable = request.changes.is_none();
         if is_writable {
@@ -412,7 +409,7 @@ pub(crate) fn prepare(
         plan,
         program_file: outside.map(|outside| outside.file),
         path,
-        start_directory: request.workspace.join(&request.start_directory),
+        start_directory: request.workspace.join(&request.start_directory).components().collect(),
         git,
         git_problem,
         workspace: request.workspace,

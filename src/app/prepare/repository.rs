@@ -5,7 +5,9 @@ use super::{LaunchRequest, check_workspace};
 use crate::session::repository::{
     OutsideGitDirectory, UnverifiedGitDirectory, UnverifiedReason, find_outside_git_directory, find_work_tree,
 };
+use crate::session::unfinished_scan::{PendingScan, find_pending};
 use crate::spec::policy::{EffectivePolicy, FOLDER_FILE_NAMES, PolicyPart};
+use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use crate::text::DisplayEscaped;
 use std::path::Path;
 
@@ -43,7 +45,7 @@ pub(super) fn find_git_directory(request: &LaunchRequest, policy: &EffectivePoli
         policy.files.binds.iter().any(|bind| directory.starts_with(&bind.value.destination))
     };
     let workspace = request.workspace.escaped();
-    match find_outside_git_directory(&request.workspace) {
+    match find_verified(request) {
         Ok(Some(git)) if !is_mounted(&git.common) => match policy.locked_by(PolicyPart::Files) {
             None => RepositoryAccess { shown: Some(git), problem: None },
             Some(layer) => RepositoryAccess {
@@ -58,6 +60,25 @@ pub(super) fn find_git_directory(request: &LaunchRequest, policy: &EffectivePoli
             RepositoryAccess { shown: None, problem: Some(describe(&request.workspace, &unverified)) }
         }
         Ok(_) | Err(_) => RepositoryAccess::default(),
+    }
+}
+
+/// What programs of other sandboxes left as `.git` is taken away when these end; those that run are asked about.
+fn find_verified(request: &LaunchRequest) -> Result<Option<OutsideGitDirectory>, UnverifiedGitDirectory> {
+    let find = || find_outside_git_directory(&request.workspace);
+    let found = match find()? {
+        Some(_) if request.will_start && finish_abandoned_scans(None) > 0 => find()?,
+        found => found,
+    };
+    let Some(git) = found else { return Ok(None) };
+    let wrote = |pending: &PendingScan| {
+        git.pointer_changed_ns >= pending.since_ns && !git.common.starts_with(&pending.workspace)
+    };
+    match find_pending(&request.workspace).iter().any(wrote) {
+        true => {
+            Err(UnverifiedGitDirectory { directory: git.common, reason: UnverifiedReason::WritableByOthers })
+        }
+        false => Ok(Some(git)),
     }
 }
 

@@ -25,7 +25,7 @@ pub fn end(session: &str, removes: bool) -> Result<()> {
     for _ in 0..MAX_ATTEMPTS {
         let (id, directory, record) = SessionRecord::find(session)?;
         if record.state == SessionState::Ended && removes {
-            return remove(id.as_str());
+            return remove(id.as_str(), false);
         }
         record.state.apply(SessionTransition::End).map_err(|illegal| illegal.to_error(id.as_str()))?;
         stop_supervisor(&record)?;
@@ -38,7 +38,7 @@ pub fn end(session: &str, removes: bool) -> Result<()> {
         record.await_exit(KILL_TIMEOUT);
         RecordWriter::for_dead_session(&directory, record).close(SessionTransition::End, None, None)?;
         drop(held);
-        return if removes { remove(id.as_str()) } else { Ok(()) };
+        return if removes { remove(id.as_str(), false) } else { Ok(()) };
     }
     Err(busy_error(&SandboxId::parse(session)?))
 }

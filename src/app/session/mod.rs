@@ -15,6 +15,7 @@ mod remove;
 mod resume;
 mod send;
 mod suspend;
+mod worktree;
 
 pub use create::create;
 pub use end::end;
@@ -27,6 +28,7 @@ pub use resume::resume;
 pub(crate) use send::run_turn;
 pub use send::send;
 pub(crate) use suspend::suspend;
+pub use worktree::worktree_path;
 
 use crate::control::client::ControlClient;
 use crate::error::{Code, Error, Result};

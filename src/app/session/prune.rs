@@ -34,7 +34,7 @@ pub struct PrunedSession {
 /// [`Code::System`] if the sessions cannot be listed.
 pub fn prune(selection: &PruneSelection, removes: bool) -> Result<Vec<PrunedSession>> {
     let selected = select(SessionRecord::list()?, selection, Timestamp::now());
-    let outcome = |record: &SessionRecord| match removes.then(|| remove(&record.id)) {
+    let outcome = |record: &SessionRecord| match removes.then(|| remove(&record.id, false)) {
         // Another command has removed it.
         Some(Err(error)) if error.code() == Code::NotFound => Ok(()),
         outcome => outcome.unwrap_or(Ok(())),

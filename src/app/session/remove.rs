@@ -1,6 +1,7 @@
 //! Removes a session.
 
 use super::end::busy_error;
+use super::worktree;
 use crate::error::{Code, Error, Result};
 use crate::session::record::SessionRecord;
 use crate::session::{OpenMode, Session};
@@ -12,8 +13,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Removes a session that is not served, and all that it holds.
 ///
 /// # Errors
-/// [`Code::State`] for one that is served.
-pub fn remove(id: &str) -> Result<()> {
+/// [`Code::State`] for one that is served, and without `force` for one whose worktree has changes that are not committed.
+pub fn remove(id: &str, force: bool) -> Result<()> {
     let (id, directory, record) = SessionRecord::find(id)?;
     if record.is_served() {
         return Err(Error::new(Code::State, format!("session {id} is {}, and served", record.state))
@@ -25,6 +26,7 @@ pub fn remove(id: &str) -> Result<()> {
         _ => error,
     })?;
     record.await_exit(EXIT_TIMEOUT);
+    worktree::remove(&id, force)?;
     session.remove()?;
     drop((session, directory));
     Ok(())

@@ -9,12 +9,13 @@ use clap::Parser;
 use saggar_mailbox::pair::{PairSettings, Party};
 use saggar_mailbox::runs::repo_id;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// Options that the run itself gives to its agents.
-const OWN_OPTIONS: [&str; 6] =
-    ["--workspace", "--mailbox", "--as", "--mailbox-root", "--mailbox-repo", "--session"];
+const OWN_OPTIONS: [&str; 7] =
+    ["--workspace", "--worktree", "--mailbox", "--as", "--mailbox-root", "--mailbox-repo", "--session"];
 
 /// The agents of a run, as sessions.
 ///
@@ -64,11 +65,14 @@ fn agent(
     add("--mailbox-repo", launch.workspace.as_ref());
     arguments.extend(["--".into(), folder.into()]);
     let words = std::iter::once(OsString::from("create")).chain(arguments.iter().cloned());
-    let parsed = SessionCreateParser::try_parse_from(words).map_err(|error| {
-        let message = format!("options of the {role}: {}", error.kind());
-        Error::new(Code::Usage, message)
+    let refuse = |why: &dyn Display| {
+        Error::new(Code::Usage, format!("options of the {role}: {why}"))
             .hint(format!("use options of saggar session create, except {}", OWN_OPTIONS.join(", ")))
-    })?;
+    };
+    let parsed = SessionCreateParser::try_parse_from(words).map_err(|error| refuse(&error.kind()))?;
+    if parsed.create.worktree.is_some() {
+        return Err(refuse(&"both agents work on one workspace"));
+    }
     let mut request = create_request(parsed.create);
     request.sandbox.id = None;
     let options = SessionOptions { arguments, directory: launch.directory.clone() };

@@ -7,6 +7,7 @@ use crate::cli::session::{SessionCreateArgs, SessionCreateParser};
 use crate::cmd::agent::sandbox_options;
 use crate::cmd::{print_raw, print_text};
 use crate::error::{Code, Error, Result};
+use crate::id::SandboxId;
 use crate::session::record::{SessionOptions, SessionRecord};
 use clap::Parser;
 use std::ffi::OsString;
@@ -25,8 +26,8 @@ pub(super) fn run(args: SessionCreateArgs) -> Result<u8> {
             .hint("name a file with --api-key-file: it is read again at each start"));
     }
     let options = SessionOptions { arguments: recorded_words(), directory: current_directory()? };
-    let json = args.json;
-    let (directory, record) = session::create(into_request(args), options)?;
+    let (json, branch) = (args.json, args.worktree.clone());
+    let (directory, record) = session::create(into_request(args), branch.as_deref(), options)?;
     match json {
         true => print_raw(&format!("{}\n", show::as_json(&record, &directory)))?,
         false => print_text(&format!("{}\n", record.id))?,
@@ -47,7 +48,11 @@ pub(super) fn recorded_request(record: &SessionRecord) -> Result<(AgentRequest, 
     let words = std::iter::once(OsString::from("create")).chain(options.arguments.iter().cloned());
     let only = SessionCreateParser::try_parse_from(words)
         .map_err(|e| Error::new(Code::Invalid, format!("the options of session {id}: {}", e.kind())))?;
+    let has_worktree = only.create.worktree.is_some();
     let mut request = into_request(only.create);
+    if has_worktree {
+        request.sandbox.workspace = Some(session::worktree_path(&SandboxId::parse(id)?)?);
+    }
     // Each start has a new sandbox, so that remains of the last one are never mistaken for it.
     request.sandbox.id = None;
     // The session has what the snapshot held.

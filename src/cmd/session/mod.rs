@@ -25,7 +25,9 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
         SessionCommand::Pause(args) => session::pause(&args.id).map(|()| 0),
         SessionCommand::Resume(args) => resume(&args),
         SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
-        SessionCommand::Remove(args) => report_failures(args.ids.iter().map(|id| session::remove(id))),
+        SessionCommand::Remove(args) => {
+            report_failures(args.ids.iter().map(|id| session::remove(id, args.force)))
+        }
         SessionCommand::Prune(args) => prune::run(&args),
         SessionCommand::Logs(args) => logs::run(&args),
         SessionCommand::Events(args) => events::run(&args),
