@@ -208,6 +208,15 @@ pub(crate) fn is_home_or_above(directory: &Path) -> bool {
     homes().iter().any(|home| home.starts_with(directory))
 }
 
+/// Whether `directory` is, or is in, a directory of a home whose name begins with a dot: what is in it is configuration and
+/// state of programs.
+pub(crate) fn is_in_hidden_directory_of_home(directory: &Path) -> bool {
+    let begins_with_dot = |path: &Path| {
+        path.components().next().is_some_and(|first| first.as_os_str().as_encoded_bytes().starts_with(b"."))
+    };
+    homes().iter().any(|home| directory.strip_prefix(home).is_ok_and(begins_with_dot))
+}
+
 /// The homes that are known: the caller's, and those of /etc/passwd.
 fn homes() -> Vec<PathBuf> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -268,8 +268,9 @@ impl WrapDirectories {
             Some(directory) => prepare::canonical_directory(directory)?,
             None => prepare::workspace_of(&current).to_owned(),
         };
-        let mut start = if current.starts_with(&workspace) { current } else { workspace.clone() };
-        start.extend(&options.start_directory);
+        let default = if current.starts_with(&workspace) { &current } else { &workspace };
+        let start =
+            prepare::start_directory(options.start_directory.as_deref(), &current, &workspace, default);
         Ok(WrapDirectories { workspace, start })
     }
 }

@@ -4,8 +4,11 @@
 use std::fs;
 use std::path::Path;
 
+use nix::sys::signal::Signal;
+
 use super::wrapped::{Ended, Wrap};
 use crate::support::caller::Caller;
+use crate::support::process::Process;
 
 /// Prefix of every script outside: a repository is `one` with a commit, and worktrees and submodules follow.
 const SETUP: &str = "set -e
@@ -161,23 +164,141 @@ echo evil >> tools/check");
         let wrap = place(caller, "git -C one config extensions.worktreeConfig true
             git -C one worktree add -q ../linked; git -C one worktree add -q ../other; mkdir -p one/.git/worktrees/other/rebase-merge
             echo 'exec true' > one/.git/worktrees/other/rebase-merge/git-rebase-todo; sleep 0.1");
-        let script = "cd ../one/.git; echo /tmp > objects/info/alternates; mkdir -p modules/evil/objects modules/evil/refs
-            echo 'ref: refs/heads/main' > modules/evil/HEAD; printf '[core]\nfsmonitor = evil\n' > modules/evil/config
+        let script = "cd ../one/.git; echo /tmp > objects/info/alternates; mkdir modules/evil && exit 1
+            echo evil > extra; mkdir deploy; ln -s /etc/passwd logs/refs/heads/evil; ln -s /etc/passwd COMMIT_EDITMSG.x; ln -sf /etc/passwd ORIG_HEAD
             cd worktrees/linked; printf '[core]\nfsmonitor = evil\n' > config.worktree; mkdir rebase-merge; echo 'exec evil' > rebase-merge/git-rebase-todo";
         let ended = run_in(&wrap, "linked", &[], script);
         assert_eq!(ended.code(), 0, "{ended:?}");
         let read = |path: &str| fs::read_to_string(wrap.work().join("one/.git").join(path)).unwrap_or_default();
         for (path, evil) in [
             ("objects/info/alternates", "/tmp"),
-            ("modules/evil/config", "evil"),
+            ("extra", "evil"),
+            ("logs/refs/heads/evil", "root"),
+            ("ORIG_HEAD", "root"),
             ("worktrees/linked/config.worktree", "evil"),
             ("worktrees/linked/rebase-merge/git-rebase-todo", "evil"),
         ] {
             assert!(!read(path).contains(evil), "{path}: {}; {}", read(path), ended.stderr);
         }
+        assert!(!wrap.work().join("one/.git/deploy").exists() && wrap.work().join("one/.git/modules").is_dir());
         assert_eq!(read("worktrees/other/rebase-merge/git-rebase-todo"), "exec true\n", "the sandbox could not write it");
         assert!(ended.stderr.contains("in quarantine"), "{}", ended.stderr);
         wrap.outside("git -C linked status; git -C other status; git -C one status");
+    }
+
+    /// Without the files by which git knows a git directory, it is still one.
+    fn a_git_directory_without_its_marks_is_searched(caller) {
+        let wrap = place(caller, "make super; git -C super -c protocol.file.allow=always submodule -q add $PWD/one sub; git -C super commit -qm sub");
+        let script = "cd ../.git/modules/sub; mkdir rebase-merge; echo 'exec evil' > rebase-merge/git-rebase-todo; mv HEAD H; mv refs R";
+        let ended = run_in(&wrap, "super/sub", &[], script);
+        let todo = fs::read_to_string(wrap.work().join("super/.git/modules/sub/rebase-merge/git-rebase-todo"));
+        assert!(!todo.unwrap_or_default().contains("evil"), "{ended:?}");
+    }
+
+    /// A configuration can name files of the git directory, and others by way of those.
+    fn what_the_configuration_names_by_way_of_other_files_is_protected(caller) {
+        let wrap = place(caller, "mkdir one/hk; touch one/hk/pre-commit; git -C one add .; git -C one commit -qm hooks; git -C one worktree add -q ../linked
+            git -C one config include.path inc; git config --file one/.git/inc core.hooksPath hk; git -C one config extensions.worktreeConfig true
+            git -C linked config --worktree include.path ../../../../linked/inc.cfg; touch linked/inc.cfg
+            mkdir one/.git/tools; echo > one/.git/tools/x; printf 'exec .git/tools/x\n' > one/.git/hooks/post-commit; git -C one config --add include.path missing");
+        all_fail(&wrap, "linked", "echo evil >> hk/pre-commit
+echo evil > hk/post-commit
+echo evil >> inc.cfg
+echo evil >> ../one/.git/inc
+echo evil >> ../one/.git/tools/x");
+        let ended = run_in(&wrap, "linked", &[], "echo evil > ../one/.git/missing");
+        assert!(!exists(&wrap, "one/.git/missing"), "{ended:?}");
+    }
+
+    /// A bare repository can be a directory with files of the user.
+    fn files_beside_a_bare_repository_are_hidden(caller) {
+        let wrap = place(caller, "git clone -q --bare one proj; cd proj; git config user.name t; git config user.email t@t; git worktree add -q wt main
+            echo secret > .env; mkdir deploy; echo run > deploy/run.sh");
+        works_in(&wrap, "proj/wt", 2);
+        let said = run_in(&wrap, "proj/wt", &[], "cat ../.env ../deploy/run.sh; ls ../deploy; echo x > ../.env; echo x > ../deploy/new; true");
+        assert_eq!(said.stdout, "", "{said:?}");
+        assert_eq!(fs::read_to_string(wrap.work().join("proj/.env")).unwrap(), "secret\n");
+        // A home directory with all that is in it.
+        wrap.outside("git clone -q --bare one $PWD/bare; cp -r bare/. $HOME; echo secret > $HOME/secret; git --git-dir=$HOME worktree add -q $HOME/wt main");
+        let home = wrap.place.join("home").display().to_string();
+        let mut command = wrap.command(&[], &["/bin/sh", "-c", &format!("ls {home}/secret {home}/HEAD")]);
+        command.current_dir(wrap.place.join("home/wt"));
+        let said = wrap.finish(command);
+        assert!(said.stdout.is_empty() && said.stderr.contains("home directory"), "{said:?}");
+    }
+
+    /// The order of a layer stands, for each part.
+    fn a_part_that_a_layer_mounts_is_as_the_layer_says(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked");
+        let parts = wrap.work().join("one/.git/worktrees").display().to_string();
+        let said = run_in(&wrap, "linked", &["--ro", &parts], &format!("touch {parts}/linked/x || echo refused"));
+        assert_eq!(said.success(), "refused\n");
+    }
+
+    fn a_git_directory_that_is_read_only_does_not_prevent_a_start(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked; chmod 555 one/.git");
+        let said = run_in(&wrap, "linked", &["--quiet-degraded"], "git log --oneline | wc -l");
+        wrap.outside("chmod 755 one/.git");
+        assert_eq!(said.success(), "1\n");
+    }
+
+    fn leftovers_of_a_killed_sandbox_are_found_by_a_start_in_another_work_tree(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked");
+        let script = "mkdir ../one/.git/rebase-merge; echo 'exec evil' > ../one/.git/rebase-merge/git-rebase-todo; printf R; read end";
+        let mut command = wrap.command(&[], &["/bin/sh", "-c", script]);
+        command.current_dir(wrap.work().join("linked"));
+        let mut process = Process::start(&wrap.place, command);
+        let output = process.take_ready_stdout();
+        let launcher = process.launcher();
+        process.signal(Signal::SIGKILL);
+        process.wait();
+        launcher.wait_gone("the launcher");
+        drop(output);
+        let todo = || fs::read_to_string(wrap.work().join("one/.git/rebase-merge/git-rebase-todo")).unwrap_or_default();
+        assert!(todo().contains("evil"));
+        let ended = run_in(&wrap, "one", &[], "exit 0");
+        assert!(!todo().contains("evil"), "{ended:?}");
+    }
+
+    /// What the host's git does meanwhile, in places that the sandbox cannot write, stays.
+    fn the_users_work_meanwhile_stays(caller) {
+        let wrap = place(caller, "make lib; git -C lib commit -q --allow-empty -m l; git -C one worktree add -q ../linked; mkdir one/.git/modules");
+        let mut command = wrap.command(&[], &["/bin/sh", "-c", "printf R; read end"]);
+        command.current_dir(wrap.work().join("linked"));
+        let mut process = Process::start(&wrap.place, command);
+        let output = process.take_ready_stdout();
+        wrap.outside("git clone -q --separate-git-dir $PWD/one/.git/modules/lib lib one/lib; git --git-dir one/.git/modules/lib config core.worktree ../../../lib
+            git -C one worktree add -q ../third; git -C third commit -q --allow-empty -m more; git -C one tag t");
+        drop((process.take_stdin(), output));
+        process.wait();
+        assert!(!process.stderr().contains("quarantine"), "{}", process.stderr());
+        wrap.outside("git -C one/lib status && test \"$(git --git-dir one/.git/modules/lib config core.worktree)\" = ../../../lib && git -C third status");
+    }
+
+    fn a_search_for_a_work_tree_ends_where_that_of_git_does(caller) {
+        let wrap = place(caller, "git init -q --bare one/vendor.git; mkdir -p one/vendor.git/x one/a/b; ln -s nowhere one/a/.git");
+        let work = wrap.work();
+        for (directory, ceiling, workspace) in [
+            ("one/vendor.git/x", "", "one/vendor.git/x"),
+            ("one/a/b", "", "one"),
+            ("one/a/b", "one", "one/a/b"),
+            ("one/.git/hooks", "", "one"),
+        ] {
+            let mut command = wrap.place.saggar();
+            command.args(["explain", "--json"]).current_dir(work.join(directory));
+            if !ceiling.is_empty() {
+                command.env("GIT_CEILING_DIRECTORIES", work.join(ceiling));
+            }
+            let json: serde_json::Value = serde_json::from_str(&wrap.finish(command).success()).unwrap();
+            assert_eq!(json["workspace"], work.join(workspace).display().to_string(), "{directory} {ceiling}");
+        }
+        wrap.outside("mkdir -p $HOME/.config/nvim; git init -q $HOME/.config; touch one/.netrc");
+        for (directory, workspace) in [(wrap.place.join("home/.config/nvim"), wrap.place.join("home/.config/nvim")), (work.join("one/src"), work.join("one/src"))] {
+            let mut command = wrap.place.saggar();
+            command.args(["explain", "--json"]).current_dir(&directory);
+            let json: serde_json::Value = serde_json::from_str(&wrap.finish(command).success()).unwrap();
+            assert_eq!(json["workspace"], workspace.display().to_string());
+        }
     }
 
     /// `.git` is a file that programs can write: a directory that does not name the work tree in turn stays outside.
@@ -219,6 +340,13 @@ echo evil >> tools/check");
         assert!(said.stderr.contains(&format!("--rw {apart}")), "{said:?}");
         let said = run_in(&wrap, "tree", &["--rw", &apart], &format!("{WORK}; echo x > ../apart/hooks/post-commit || echo refused"));
         assert!(said.stdout.ends_with("1\nrefused\n"), "{said:?}");
+        let script = "mkdir ../apart/rebase-merge; echo 'exec evil' > ../apart/rebase-merge/git-rebase-todo";
+        let said = run_in(&wrap, "tree", &["--rw", &apart], script);
+        let todo = fs::read_to_string(wrap.work().join("apart/rebase-merge/git-rebase-todo")).unwrap_or_default();
+        assert!(!todo.contains("evil"), "it is searched as one that is found: {said:?}");
+        wrap.outside("mkdir keys; echo k > keys/k; echo \"gitdir: $PWD/keys\" > tree/.git");
+        let said = run_in(&wrap, "tree", &[], "exit 0");
+        assert!(!said.stderr.contains("--rw"), "nobody is told to show what is no git directory: {said:?}");
     }
 
     /// A layer decides about the git directory as about any path.
@@ -253,11 +381,11 @@ echo evil >> tools/check");
     /// Git itself does not work on what another user owns, and a `.git` above may be planted.
     fn a_repository_of_another_user_is_no_workspace(caller) {
         let wrap = place(caller, "mkdir one/mine");
-        let other = if caller.is_root() { 65534 } else { 0 };
         if !nix::unistd::geteuid().is_root() {
             // Only root gives files away; the tests run as root too.
             return;
         }
+        let other = if caller.is_root() { 65534 } else { 0 };
         std::os::unix::fs::chown(wrap.work().join("one"), Some(other), None).unwrap();
         let said = run_in(&wrap, "one/mine", &[], "pwd; ls ..").success();
         assert_eq!(said, format!("{}\nmine\n", wrap.work().join("one/mine").display()));

@@ -3,7 +3,7 @@
 
 mod table;
 
-pub use table::{GIT_DIRECTORY_FILES, HOME_NAMES, ProtectedName, WORK_TREE_NAMES};
+pub use table::{GIT_DIRECTORY_FILES, HOME_NAMES, ProtectedName, WORK_TREE_NAMES, is_git_directory_entry};
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -3,7 +3,8 @@
 //! finds the record and makes the scan.
 //!
 //! ```text
-//! <state>/unfinished/<hash of the workspace>-<id>.json      locked as long as the supervisor lives
+//! <state>/unfinished/<hash of the workspace>-<id>.json             locked as long as the supervisor lives
+//! <state>/unfinished/git-<hash of the git directory>-<id>.json     of one that is outside of the workspace
 //! ```
 
 #![expect(
@@ -28,6 +29,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const DIRECTORY_NAME: &str = "unfinished";
+/// Begins the names of records of git directories that several workspaces share.
+const SHARED_PREFIX: &str = "git-";
 /// Largest record that is read, in bytes.
 const MAX_SIZE: u64 = 64 << 20;
 /// How long to wait for the processes of a sandbox whose supervisor is dead.
@@ -90,7 +93,8 @@ impl UnfinishedScan {
         recorded: &WorkspaceBaseline,
     ) -> Result<Self> {
         let directory = records_directory();
-        let path = directory.join(format!("{}-{id}.json", path_hash(workspace)));
+        let kind = if recorded.git_directory.is_some() { SHARED_PREFIX } else { "" };
+        let path = directory.join(format!("{kind}{}-{id}.json", path_hash(workspace)));
         let record = UnfinishedScanRecord {
             version: 1,
             id: id.to_owned(),
@@ -137,22 +141,23 @@ impl UnfinishedScan {
     }
 }
 
-/// The pending scans of dead supervisors, for `workspace` or for all workspaces; each is locked until it is dropped. A
-/// sandbox whose programs do not exit is left for later.
+/// The pending scans of dead supervisors, for `workspace` and git directories outside of workspaces, or for all; each is
+/// locked until it is dropped. A sandbox whose programs do not exit is left for later.
 pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
     let prefix = workspace.map(path_hash).unwrap_or_default();
     let mut left = Vec::new();
     let entries = fs::read_dir(records_directory()).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
     names.retain(|name| {
-        name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".json"))
+        name.to_str().is_some_and(|name| {
+            (name.starts_with(&prefix) || name.starts_with(SHARED_PREFIX)) && name.ends_with(".json")
+        })
     });
     names.sort();
     for name in names {
-        left.extend(
-            read_record(&records_directory().join(name))
-                .filter(|left| workspace.is_none_or(|at| left.workspace == at)),
-        );
+        left.extend(read_record(&records_directory().join(name)).filter(|left| {
+            left.recorded.git_directory.is_some() || workspace.is_none_or(|at| left.workspace == at)
+        }));
     }
     left
 }

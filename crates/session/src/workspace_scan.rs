@@ -28,7 +28,7 @@ mod walk;
 pub use walk::{ScanBounds, UnscannedPaths};
 
 use crate::repository::OutsideGitDirectory;
-use baseline::{FileIdentity, WorkspaceBaseline};
+use baseline::{FileIdentity, GitDirectoryExtent, WorkspaceBaseline};
 use rustix::fs::{AtFlags, FileType, RawDir, Statx, StatxFlags};
 use saggar_policy::protect::WORK_TREE_NAMES;
 use saggar_sandbox::spec::PinnedPath;
@@ -122,20 +122,26 @@ impl WorkspaceScanner {
         Ok(it)
     }
 
-    /// As [`Self::new`], for the git directory of a workspace, which is outside of it.
+    /// As [`Self::new`], for the git directory of a workspace, which is outside of it. `unresolved` are missing paths that its
+    /// configuration names.
     ///
     /// # Errors
     /// Those of open(2) for the directory.
     pub fn of_git_directory(
         git: &OutsideGitDirectory,
         git_config: bool,
+        unresolved: &[PathBuf],
         pins: &[PinnedPath],
     ) -> SysResult<Self> {
-        let name = git.worktree.as_deref().and_then(Path::file_name);
+        let bytes = |paths: &[PathBuf]| paths.iter().map(|path| Base64Bytes::from_path(path)).collect();
         let expected = WorkspaceBaseline {
             git_config,
-            is_git_directory: true,
-            worktree: name.map(|name| Base64Bytes::from_path(Path::new(name))),
+            git_directory: Some(GitDirectoryExtent {
+                worktree: git.worktree.as_deref().map(Base64Bytes::from_path),
+                foreign: bytes(&git.foreign),
+            }),
+            policy_paths: bytes(unresolved),
+            missing: bytes(unresolved),
             ..WorkspaceBaseline::default()
         };
         let mut it = Self::open(&git.common, expected)?;
@@ -250,7 +256,7 @@ impl WorkspaceScanner {
             let here = OpenDirectory { path: path.parent().unwrap_or(above), directory: directory.as_fd() };
             let Ok(meta) = here.stat(name) else { continue };
             // Files of a git directory, and directories outside of one, are checked by the walk.
-            let in_git = self.baseline.is_git_directory || above.iter().any(|part| part == ".git");
+            let in_git = self.baseline.git_directory.is_some() || above.iter().any(|part| part == ".git");
             let is_judged = in_git != pin.is_directory;
             if meta.identity() == pin.identity || !meta.changed(self.baseline.since_ns) || is_judged {
                 continue;
@@ -345,7 +351,7 @@ impl OpenDirectory<'_> {
         // A new open file description, with its own directory offset.
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let own = file::open(self.directory, c".", flags, 0, Resolve::BeneathNoLinks)?;
-        let (files, directories, _) = self.read_entries(own.as_fd(), limit, &|_| true)?;
+        let (files, directories, _) = self.read_entries(own.as_fd(), limit, &|_, _| true)?;
         Ok((files, directories))
     }
 
@@ -355,7 +361,7 @@ impl OpenDirectory<'_> {
         &self,
         own: BorrowedFd<'_>,
         limit: usize,
-        keep: &dyn Fn(&OsStr) -> bool,
+        keep: &dyn Fn(&OsStr, FileType) -> bool,
     ) -> SysResult<(Vec<OsString>, Vec<OsString>, usize)> {
         // On the heap: for a stack frame of this size every page is touched (stack probes), in this buffer
         // only the used part.
@@ -378,11 +384,22 @@ impl OpenDirectory<'_> {
             };
             if is_directory {
                 directories.push(name.to_owned());
-            } else if keep(name) {
+            } else if keep(name, entry.file_type()) {
                 files.push(name.to_owned());
             }
         }
         Ok((files, directories, count))
+    }
+
+    /// The names of the links and of the directories in it. Stops after `limit` names, when the current buffer is consumed.
+    fn links(&self, limit: usize) -> SysResult<(Vec<OsString>, Vec<OsString>, usize)> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let own = file::open(self.directory, c".", flags, 0, Resolve::BeneathNoLinks)?;
+        let is_link = |name: &OsStr, kind: FileType| match kind {
+            FileType::Unknown => self.stat(name).is_ok_and(|meta| meta.is_link()),
+            kind => kind == FileType::Symlink,
+        };
+        self.read_entries(own.as_fd(), limit, &is_link)
     }
 
     /// All names in it, unless there are more than `limit`.

@@ -238,7 +238,7 @@ impl AgentCall {
         Ok(LaunchRequest {
             home: HomeSource::Session,
             is_copy: self.copies_folder(),
-            start_directory: self.request.sandbox.start_directory.clone().unwrap_or_default(),
+            start_directory: prepare::agent_start_directory(&self.request.sandbox, &workspace)?,
             repository: workspace.clone(),
             workspace,
             agent_folder: Some(self.folder.clone()),

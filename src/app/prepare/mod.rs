@@ -3,7 +3,8 @@
 mod protected_paths;
 mod repository;
 
-pub(crate) use repository::workspace_of;
+use repository::RepositoryAccess;
+pub(crate) use repository::{agent_start_directory, start_directory, workspace_of};
 
 use super::program_lookup::{self, ProgramBind, VisibleTrees};
 use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
@@ -20,7 +21,7 @@ use crate::session::named_paths::UnmatchedEntry;
 use crate::session::policy_parser::WorkerPolicyParser;
 use crate::session::protect;
 use crate::session::quarantine::Quarantine;
-use crate::session::repository::OutsideGitDirectory;
+use crate::session::repository::{OutsideGitDirectory, plain_path};
 use crate::session::session_project::SessionProject;
 use crate::session::workspace_scan::WorkspaceScanner;
 use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
@@ -166,8 +167,9 @@ pub(crate) struct PreparedSandbox {
     pub(crate) workspace: PathBuf,
     /// Where programs start, an absolute path inside.
     pub(crate) start_directory: PathBuf,
-    /// The git directory of the workspace, if it is mounted beside it.
-    git: Option<OutsideGitDirectory>,
+    /// The git directory of the workspace, if programs can write it beside the workspace, and paths that its
+    /// configuration names and that do not exist.
+    git: Option<(OutsideGitDirectory, Vec<PathBuf>)>,
     /// Why git does not work in the workspace, for people.
     pub(crate) git_problem: Option<String>,
     /// What a start makes in the workspace first.
@@ -248,8 +250,8 @@ impl PreparedSandbox {
         let (git_config, pins) = (protect.git_config.value, &self.spec.pinned_paths);
         let mut scanners = Vec::new();
         if !self.has_overlay() {
-            let of_git = self.git.as_ref().map(|git| {
-                let scanner = WorkspaceScanner::of_git_directory(git, git_config, pins);
+            let of_git = self.git.as_ref().map(|(git, unresolved)| {
+                let scanner = WorkspaceScanner::of_git_directory(git, git_config, unresolved, pins);
                 (scanner, &git.common)
             });
             let of_workspace = WorkspaceScanner::new(&self.workspace, git_config, &more, pins);
@@ -317,7 +319,7 @@ pub(crate) fn prepare(
         finish_abandoned_scans(Some(&request.workspace));
     }
     let named = protected_paths::find_named(&request, effective)?;
-    let repository::RepositoryAccess { shown: git, problem: git_problem } =
+    let RepositoryAccess { found: git, is_mounted, problem: git_problem } =
         repository::find_git_directory(&request, effective);
     let mut protected = protected_paths::workspace(&request, &policy, git.as_ref(), &named.protected);
     if request.changes.is_some() {
@@ -333,13 +335,21 @@ pub(crate) fn prepare(
         .pins
         .retain(|pin| !protected_paths::is_covered(effective, &request.workspace, &pin.path, &pin.path));
     protected.pins.extend(protected_paths::writable_trees(effective, request.will_start)?);
-    if let Some(git) = &git {
+    let mut hidden_paths: Vec<(PathBuf, Origin)> =
+        named.hidden.iter().map(|named| (named.path.clone(), agent::layer_origin(&named.layer))).collect();
+    let mut shared = None;
+    if let Some(git) = git {
         // What is written to an overlay does not reach the host, so neither does this.
-        let is_writable = request.changes.is_none();
+        let is_writable = git.is_writable && request.changes.is_none();
         if is_writable {
-            protected.pins.extend(protected_paths::git_directory(git, effective, request.will_start)?);
+            let (pins, unresolved) = protected_paths::git_directory(&git, effective, request.will_start)?;
+            protected.pins.extend(pins);
+            shared = Some((git.clone(), unresolved));
         }
-        own.extend(git.mounts(is_writable).map(|(path, writable, why)| (path.clone(), path, writable, why)));
+        if is_mounted {
+            own.extend(repository::mounts(&git, is_writable, effective));
+            hidden_paths.extend(git.foreign.iter().map(|path| (git.common.join(path), Origin::BUILT_IN)));
+        }
     }
     if let Some(problem) = &git_problem
         && request.will_start
@@ -351,11 +361,7 @@ pub(crate) fn prepare(
         id: id.clone(),
         id_mapping: map,
         workspace: request.workspace.clone(),
-        hidden_paths: named
-            .hidden
-            .iter()
-            .map(|named| (named.path.clone(), agent::layer_origin(&named.layer)))
-            .collect(),
+        hidden_paths,
         overlay_upper: request.changes.clone(),
         agent_folder: request.agent_folder.clone().filter(|folder| !request.works_on(folder)),
         home: match &effective.files.home.value {
@@ -409,8 +415,8 @@ pub(crate) fn prepare(
         plan,
         program_file: outside.map(|outside| outside.file),
         path,
-        start_directory: request.workspace.join(&request.start_directory).components().collect(),
-        git,
+        start_directory: plain_path(&request.workspace, &request.start_directory),
+        git: shared,
         git_problem,
         workspace: request.workspace,
         missing: protected.paths_to_create,

@@ -41,19 +41,20 @@ fn pin_inside(policy: &EffectivePolicy, bind: &BindMount, mut pin: PinnedPath) -
     (!is_covered(policy, &bind.destination, &pin.path, &file)).then_some(pin)
 }
 
-/// The protected paths of the git directory of the workspace's repository.
+/// The protected paths of the git directory of the workspace's repository, and those that its configuration names and that
+/// do not exist.
 pub(super) fn git_directory(
     git: &OutsideGitDirectory,
     policy: &EffectivePolicy,
     start: bool,
-) -> Result<Vec<PinnedPath>> {
+) -> Result<(Vec<PinnedPath>, Vec<PathBuf>)> {
     let mut found = protect::find_protected_git_directory(git, policy.protect.git_config.value);
     if start {
         found.create_missing(&git.common)?;
         found.separate_hard_links(&git.common)?;
     }
     found.pins.retain(|pin| !is_covered(policy, &git.common, &pin.path, &pin.path));
-    Ok(found.pins)
+    Ok((found.pins, found.unresolved_paths))
 }
 
 /// Whether a layer mounts something else over this file of a tree. Nothing of the file is at `path` then, and the pin

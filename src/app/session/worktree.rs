@@ -8,7 +8,7 @@
 use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::session::remove::remove_directory;
-use crate::session::repository::find_outside_git_directory;
+use crate::session::repository::{GitDirectoryPlace, find_git_directory};
 use crate::state;
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use crate::text::DisplayEscaped;
@@ -105,15 +105,14 @@ pub(super) fn remove(id: &SandboxId, force: bool) -> Result<()> {
     if path.symlink_metadata().is_err() {
         return Ok(());
     }
-    let found = find_outside_git_directory(&path).ok().flatten();
     finish_abandoned_scans(Some(&path));
+    let found = find_git_directory(&path);
     let failed = |error: Error| {
         Error::new(Code::State, format!("remove the worktree {} of session {id}: {error}", path.display()))
             .hint("commit its changes, or discard them with --force")
     };
     let removed = match found {
-        Some(repository) => {
-            finish_abandoned_scans(Some(&repository.common));
+        GitDirectoryPlace::Outside(repository) => {
             // Nothing of the worktree runs here.
             let quiet =
                 ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "worktree", "remove"];
@@ -121,8 +120,8 @@ pub(super) fn remove(id: &SandboxId, force: bool) -> Result<()> {
             let words = quiet.into_iter().chain(force).chain(["--"]).map(OsStr::new);
             git(&repository.common, words.chain([path.as_os_str()])).and_then(check)
         }
-        None if force => remove_directory(&path),
-        None => Err(Error::new(Code::State, "git does not know it")),
+        _ if force => remove_directory(&path),
+        _ => Err(Error::new(Code::State, "git does not know it")),
     };
     removed.map_err(failed)
 }

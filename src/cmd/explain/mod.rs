@@ -73,7 +73,7 @@ pub(super) fn print_steps(prepared: &PreparedSandbox) -> Result<u8> {
 fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
     let options = SandboxOptions::from(args.sandbox.clone());
     let mut request = match &args.dir {
-        Some(directory) => agent_request(args, &prepare::canonical(directory)?)?,
+        Some(directory) => agent_request(args, &options, &prepare::canonical(directory)?)?,
         None => wrap_request(&options)?,
     };
     let policy = prepare::load_policy(&options, &request)?;
@@ -122,7 +122,7 @@ fn wrap_request(options: &SandboxOptions) -> Result<LaunchRequest> {
 
 /// Returns the request of `saggar agent DIR`: the home and, unless an option names one, the workspace are in the
 /// session (DECISIONS 23 and 24).
-fn agent_request(args: &ExplainArgs, folder: &Path) -> Result<LaunchRequest> {
+fn agent_request(args: &ExplainArgs, options: &SandboxOptions, folder: &Path) -> Result<LaunchRequest> {
     let session = state::sessions_path()?.join(args.sandbox.id.as_deref().unwrap_or(SESSION_PLACEHOLDER));
     let home = session.join("home");
     let mut planned = vec![PlannedDirectory { path: home.clone(), original: None }];
@@ -142,7 +142,7 @@ fn agent_request(args: &ExplainArgs, folder: &Path) -> Result<LaunchRequest> {
         home: HomeSource::Session,
         agent_folder: Some(folder.to_owned()),
         is_copy,
-        start_directory: args.sandbox.cwd.clone().unwrap_or_default(),
+        start_directory: prepare::agent_start_directory(options, &workspace)?,
         repository,
         workspace,
         program: None,

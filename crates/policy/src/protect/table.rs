@@ -108,10 +108,73 @@ pub const HOME_NAMES: &[ProtectedName] = rows! {
 pub const GIT_DIRECTORY_FILES: &[&str] =
     &["hooks", "config", "config.worktree", "commondir", "gitdir", "info", "objects/info/alternates"];
 
+/// Files and directories that git and its extensions have at the top of a git directory, beside files such as `MERGE_MSG`
+/// (gitrepository-layout(5)).
+const GIT_DIRECTORY_ENTRIES: &[&str] = &[
+    "HEAD",
+    "annex",
+    "branches",
+    "commondir",
+    "config",
+    "config.worktree",
+    "description",
+    "gc.log",
+    "gc.pid",
+    "gitdir",
+    "gitk.cache",
+    "hooks",
+    "index",
+    "info",
+    "lfs",
+    "locked",
+    "logs",
+    "modules",
+    "objects",
+    "packed-refs",
+    "rebase-apply",
+    "rebase-merge",
+    "refs",
+    "reftable",
+    "remotes",
+    "rr-cache",
+    "sequencer",
+    "shallow",
+    "svn",
+    "worktrees",
+];
+
+/// Whether git or an extension of it uses this name at the top of a git directory. A git directory can also be a directory
+/// of the user, with other files in it.
+pub fn is_git_directory_entry(name: &OsStr) -> bool {
+    let bytes = name.as_encoded_bytes();
+    let is_temporary = [b"sharedindex.".as_slice(), b"fsmonitor--daemon", b"next-index-", b"tmp_"]
+        .iter()
+        .any(|prefix| bytes.starts_with(prefix));
+    let stem = [b".lock".as_slice(), b".new"].iter().find_map(|suffix| bytes.strip_suffix(*suffix));
+    let stem = stem.unwrap_or(bytes);
+    let in_capitals = |byte: &u8| byte.is_ascii_uppercase() || *byte == b'_';
+    is_temporary
+        || GIT_DIRECTORY_ENTRIES.iter().any(|known| known.as_bytes() == stem)
+        || stem.contains(&b'_') && stem.iter().all(in_capitals)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_in_a_git_directory_is_known() {
+        let known =
+            ["HEAD", "MERGE_MSG", "packed-refs.lock", "packed-refs.new", "HEAD.lock", "sharedindex.0a"];
+        let foreign =
+            [".env", "deploy", "Head", "README", "notes.lock", ".ssh", "HEAD.md", "Makefile", "SECRETS"];
+        for (names, expected) in [(known.as_slice(), true), (foreign.as_slice(), false)] {
+            for name in names {
+                assert_eq!(is_git_directory_entry(OsStr::new(name)), expected, "{name}");
+            }
+        }
+    }
 
     #[test]
     fn names_are_plain_relative_paths_and_stand_once() {

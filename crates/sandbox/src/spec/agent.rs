@@ -32,7 +32,7 @@ pub struct AgentSandboxRequest {
     pub id_mapping: HostIdMapping,
     /// The work tree, canonicalized; it has the same path in the sandbox.
     pub workspace: PathBuf,
-    /// Paths of the work tree that programs cannot read, relative to it.
+    /// Paths that programs cannot read: of the work tree, relative to it, and absolute paths.
     pub hidden_paths: Vec<(PathBuf, Origin)>,
     /// The storage of changes to the work tree, if it is mounted under an overlay.
     pub overlay_upper: Option<OverlayUpper>,
@@ -140,7 +140,8 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
     }
     let hidden = &request.hidden_paths;
     mount_order::append(&mut spec.mounts, named_mounts(policy, &request));
-    let git = hidden_in_git::files(hidden.iter().map(|(path, _)| path.as_path()));
+    let in_workspace = hidden.iter().map(|(path, _)| path.as_path()).filter(|path| path.is_relative());
+    let git = hidden_in_git::files(in_workspace);
     // Who names one of the host's own means that.
     spec.files
         .extend(git.into_iter().filter(|(at, _)| spec.mounts.iter().all(|mount| mount.destination != *at)));

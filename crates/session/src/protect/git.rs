@@ -2,11 +2,12 @@
 //! hooks, included files, and the programs of filters, drivers and monitors, if they are in the workspace.
 
 use super::{BoundedTree, ProtectionFinder, git_variables};
-use crate::repository::OutsideGitDirectory;
+use crate::repository::{OutsideGitDirectory, plain_path};
 use saggar_policy::protect::GIT_DIRECTORY_FILES;
 use saggar_sandbox::spec::Origin;
+use saggar_sys::read;
 use std::ffi::OsStr;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a configuration or a hook that are read.
 const TEXT_LIMIT: u64 = 1 << 16;
@@ -27,7 +28,7 @@ const MAX_HOOKS: usize = 128;
 /// The most git directories that a start examines.
 const MAX_REPOSITORIES: usize = 128;
 
-const GIT_CONTROL_REASON: &str = "decides what the host's git runs";
+pub(super) const GIT_CONTROL_REASON: &str = "decides what the host's git runs";
 const POINTER_REASON: &str = "decides where git's directory is";
 const CONFIGURED_REASON: &str = "named by git's configuration";
 const HOOK_SCRIPT_REASON: &str = "run by a hook of the host's git";
@@ -185,16 +186,7 @@ impl ProtectionFinder<'_> {
         let home = path.strip_prefix("~").ok().and_then(|rest| Some(super::home_directory()?.join(rest)));
         let path = home.as_deref().unwrap_or(path);
         let whole = if path.is_absolute() { path.to_owned() } else { self.workspace.join(base).join(path) };
-        let mut plain = PathBuf::new();
-        for part in whole.components() {
-            match part {
-                Component::ParentDir => {
-                    plain.pop();
-                }
-                Component::CurDir => {}
-                part => plain.push(part),
-            }
-        }
+        let plain = plain_path(Path::new("/"), &whole);
         plain.strip_prefix(self.workspace).ok().map(Path::to_owned)
     }
 
@@ -239,7 +231,7 @@ impl ProtectionFinder<'_> {
         for (name, value) in git_variables::parse_variables(text) {
             if name == "core.hookspath" {
                 self.protect_hooks_path(&value, work_tree);
-            } else if name.starts_with("include") && name.ends_with(".path") {
+            } else if is_include(&name) {
                 if let Some(path) = self.workspace_relative(above, Path::new(&value)) {
                     self.protect_configured_path(&path);
                     if let Some(real) = self.resolve(&path) {
@@ -307,18 +299,35 @@ impl ProtectionFinder<'_> {
     /// Pins the paths of the work tree that the configurations and hooks of its git directory, which is outside of the
     /// workspace, name.
     pub(super) fn protect_paths_named_outside(&mut self, git: &OutsideGitDirectory) {
-        let Ok(outside) = BoundedTree::open(&git.common) else { return };
-        let (top, hooks) = (Path::new(""), Path::new("hooks"));
-        let own = git.worktree.as_deref().unwrap_or(top).join("config.worktree");
+        let own = git.worktree.as_deref().unwrap_or(Path::new("")).join("config.worktree");
         for file in [Path::new("config"), &own] {
-            if let Some(text) = outside.read(file, TEXT_LIMIT) {
-                self.protect_paths_in(&text, &git.common, top);
-            }
+            self.protect_paths_of_outside_configuration(&git.common.join(file));
         }
+        let Ok(outside) = BoundedTree::open(&git.common) else { return };
+        let hooks = Path::new("hooks");
         let (names, _) = outside.names(hooks, MAX_HOOKS);
         for name in names.iter().filter(|name| !is_sample(name)) {
-            if let Some(text) = outside.read(&hooks.join(name), TEXT_LIMIT) {
-                self.protect_scripts_in(&text, top);
+            if let Ok(text) = read::whole_file(&git.common.join(hooks).join(name), TEXT_LIMIT) {
+                self.protect_scripts_in(&text, Path::new(""));
+            }
+        }
+    }
+
+    /// Pins the paths of the work tree that a configuration of the host and the files that it includes name.
+    fn protect_paths_of_outside_configuration(&mut self, file: &Path) {
+        let known = (file.to_owned(), PathBuf::new());
+        if self.configurations.len() >= MAX_CONFIGURATIONS || !self.configurations.insert(known) {
+            return;
+        }
+        let Ok(text) = read::whole_file(file, TEXT_LIMIT) else { return };
+        let above = file.parent().unwrap_or(Path::new("/"));
+        self.protect_paths_in(&text, above, Path::new(""));
+        for (name, value) in git_variables::parse_variables(&text) {
+            if is_include(&name) && self.workspace_relative(above, Path::new(&value)).is_none() {
+                let home =
+                    value.strip_prefix("~/").and_then(|rest| Some(super::home_directory()?.join(rest)));
+                let path = home.unwrap_or_else(|| PathBuf::from(&value));
+                self.protect_paths_of_outside_configuration(&plain_path(above, &path));
             }
         }
     }
@@ -343,6 +352,10 @@ impl ProtectionFinder<'_> {
             }
         }
     }
+}
+
+fn is_include(variable: &str) -> bool {
+    variable.starts_with("include") && variable.ends_with(".path")
 }
 
 /// Whether a hook is one of those that git creates and does not run.

@@ -30,12 +30,9 @@ pub struct WorkspaceBaseline {
     pub since_ns: i128,
     /// Whether git's configuration is protected.
     pub git_config: bool,
-    /// Whether the tree is a git directory, and no work tree.
+    /// What of the tree programs can write, if it is a git directory and no work tree.
     #[serde(default)]
-    pub is_git_directory: bool,
-    /// Of a git directory, the entry of `worktrees` that programs can write: what is in the others is not theirs.
-    #[serde(default)]
-    pub worktree: Option<Base64Bytes>,
+    pub git_directory: Option<GitDirectoryExtent>,
     /// Protected names that were missing. Links in their existing parent directories are resolved. Used
     /// only by the scan while programs run.
     #[serde(skip)]
@@ -46,6 +43,33 @@ pub struct WorkspaceBaseline {
     pub pins: Vec<PinRecord>,
     /// The repositories at the top level of the workspace and up to two levels below.
     pub repositories: Vec<RepositoryRecord>,
+}
+
+/// The parts of a git directory that programs can write.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GitDirectoryExtent {
+    /// The part of their worktree, `worktrees/NAME`; without one, all of it.
+    pub worktree: Option<Base64Bytes>,
+    /// Paths in it that are hidden, because they are no part of a git directory.
+    pub foreign: Vec<Base64Bytes>,
+}
+
+impl GitDirectoryExtent {
+    /// Whether `path` is the directory itself or the part of the worktree.
+    pub(super) fn is_part(&self, path: &Path) -> bool {
+        path.as_os_str().is_empty() || self.worktree.as_ref().is_some_and(|own| own.as_path() == path)
+    }
+
+    /// Retains the directories in `path` that are scanned.
+    pub(super) fn retain_scanned(&self, path: &Path, directories: &mut Vec<OsString>) {
+        if path.as_os_str().is_empty() {
+            directories.retain(|name| name == "worktrees");
+        } else if path == Path::new("worktrees")
+            && let Some(own) = &self.worktree
+        {
+            directories.retain(|name| Some(name.as_os_str()) == own.as_path().file_name());
+        }
+    }
 }
 
 /// A protected path that existed. Programs cannot write it as long as it is the same file.
@@ -110,8 +134,8 @@ impl WorkspaceBaseline {
                 content,
             });
         }
-        if self.is_git_directory {
-            let own = self.worktree.as_ref().map(|own| Path::new("worktrees").join(own.as_path()));
+        if let Some(git) = &self.git_directory {
+            let own = git.worktree.as_ref().map(|own| own.as_path().to_owned());
             for path in own.into_iter().chain([PathBuf::new()]) {
                 self.record_git_directory(&here, &path);
             }
@@ -159,20 +183,6 @@ impl WorkspaceBaseline {
             hooks,
             files,
         });
-    }
-
-    /// Retains the directories in `path` of a git directory that are scanned: parts of it, and no work trees in it.
-    pub(super) fn retain_writable_parts(&self, path: &Path, directories: &mut Vec<OsString>) {
-        if !self.is_git_directory {
-            return;
-        }
-        if path.as_os_str().is_empty() {
-            directories.retain(|name| name == "worktrees" || name == "modules");
-        } else if path == Path::new("worktrees")
-            && let Some(own) = &self.worktree
-        {
-            directories.retain(|name| Path::new(name) == own.as_path());
-        }
     }
 
     /// Whether `path` is still the pinned file or directory, which no program could write.

@@ -4,7 +4,10 @@
 use super::baseline::RepositoryRecord;
 use super::git_allow_list::{self, is_allowed, is_allowed_in_sequencer};
 use super::walk::WorkspaceScan;
-use super::{OpenDirectory, QuarantineAction, ScanMeta, git_config, open_readable, rebase_todo};
+use super::{
+    OpenDirectory, QuarantineAction, ScanMeta, git_config, open_directory, open_readable, rebase_todo,
+};
+use saggar_policy::protect::is_git_directory_entry;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -13,6 +16,8 @@ use std::path::{Path, PathBuf};
 const MAX_HOOKS: usize = 32;
 /// The most entries of a hooks directory that are read.
 const MAX_HOOK_ENTRIES: usize = 4096;
+/// The most entries that are searched for links.
+const MAX_LINK_ENTRIES: usize = 1 << 17;
 /// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -43,6 +48,74 @@ impl GitDirectory<'_> {
             self.scan_legacy_remotes(name, scan);
         }
         self.scan_unfinished(scan);
+        self.scan_links(scan);
+        if self.here.path.as_os_str().is_empty() {
+            self.scan_foreign_entries(scan);
+        }
+    }
+
+    /// Links through which git would write to another file.
+    fn scan_links(&self, scan: &mut WorkspaceScan<'_, '_>) {
+        let mut left = MAX_LINK_ENTRIES;
+        let mut pending = vec![PathBuf::new()];
+        while let Some(path) = pending.pop() {
+            let below = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+            let Ok(directory) = open_readable(self.here.directory, below) else { continue };
+            let at = self.here.path.join(&path);
+            let here = OpenDirectory { path: &at, directory: directory.as_fd() };
+            let Ok((links, directories, count)) = here.links(left) else { continue };
+            left = left.saturating_sub(count);
+            for name in links {
+                let is_new = |meta: ScanMeta| self.moved || meta.changed(scan.baseline.since_ns);
+                // In old repositories, HEAD is a link to a branch.
+                let is_branch = |target: OsString| target.as_encoded_bytes().starts_with(b"refs/");
+                if here.stat(&name).is_ok_and(is_new) && !here.read_link(&name).is_some_and(is_branch) {
+                    here.report(&name, LINK_REASON, QuarantineAction::Move, scan.on_finding);
+                }
+            }
+            let is_written = |name: &OsString| name == "logs" || name == "refs";
+            let is_top = path.as_os_str().is_empty();
+            pending.extend(
+                directories.iter().filter(|name| !is_top || is_written(name)).map(|name| path.join(name)),
+            );
+        }
+    }
+
+    /// New entries at the top of a git directory outside of the workspace that are no part of it. Work trees that the
+    /// host's git made there meanwhile are known to it.
+    fn scan_foreign_entries(&self, scan: &mut WorkspaceScan<'_, '_>) {
+        let Some(extent) = &scan.baseline.git_directory else { return };
+        let Ok(names) = self.here.names(MAX_LINK_ENTRIES) else { return };
+        let foreign = names.into_iter().filter(|name| !is_git_directory_entry(name));
+        let is_hidden = |name: &OsString| extent.foreign.iter().any(|path| path.as_path().starts_with(name));
+        let new: Vec<OsString> = foreign.filter(|name| !is_hidden(name)).collect();
+        let trees = if new.is_empty() { Vec::new() } else { self.inner_work_trees(scan) };
+        for name in new {
+            let is_new = |meta: ScanMeta| meta.changed(scan.baseline.since_ns);
+            if self.here.stat(&name).is_ok_and(is_new) && !trees.iter().any(|tree| tree.starts_with(&name)) {
+                self.here.report(
+                    &name,
+                    "is no part of a git directory",
+                    QuarantineAction::Move,
+                    scan.on_finding,
+                );
+            }
+        }
+    }
+
+    /// The work trees in it that `worktrees` names.
+    fn inner_work_trees(&self, scan: &WorkspaceScan<'_, '_>) -> Vec<PathBuf> {
+        let Ok(parts) = open_directory(self.here.directory, Path::new("worktrees")) else {
+            return Vec::new();
+        };
+        let parts = OpenDirectory { path: Path::new("worktrees"), directory: parts.as_fd() };
+        let Ok((_, names)) = parts.entries(MAX_LINK_ENTRIES) else { return Vec::new() };
+        let tree = |name: &OsString| {
+            let text = super::read_bounded(parts.directory, &Path::new(name).join("gitdir"), 1 << 13)?;
+            let top = text.trim_ascii_end().strip_suffix(b"/.git")?;
+            scan.resolve(&parts.path.join(name), top)
+        };
+        names.iter().filter_map(tree).collect()
     }
 
     /// The metadata of `path` in it, if the sandbox may have written the file.
@@ -263,6 +336,9 @@ impl GitDirectory<'_> {
         }
     }
 }
+
+/// The reason for moving a link.
+const LINK_REASON: &str = "a link through which git would write to another file";
 
 /// The reason for replacing a file with a copy.
 pub(super) const HARD_LINK_REASON: &str = "has another name, by which it could be written later";

@@ -224,7 +224,7 @@ impl WorkTreeWalk<'_, '_> {
         let in_store = is_store || above.is_some_and(|above| above.in_store);
         let here = OpenDirectory { path, directory: directory.as_fd() };
         let (table, depth) = (self.names, self.levels.len());
-        let keep = |name: &OsStr| is_git_name(name) || table.rest_of(depth, name).is_some();
+        let keep = |name: &OsStr, _| is_git_name(name) || table.rest_of(depth, name).is_some();
         let (names, mut rest) = match here.read_entries(here.directory, self.budget, &keep) {
             Ok((names, rest, count)) => {
                 self.budget = self.budget.saturating_sub(count);
@@ -242,7 +242,10 @@ impl WorkTreeWalk<'_, '_> {
             |name: &str| rest.iter().any(|known| known == name) || names.iter().any(|known| known == name);
         // Below a git directory, those of worktrees and submodules count even if they are incomplete.
         let is_part = in_git && ["HEAD", "commondir", "config", "hooks"].into_iter().any(has);
-        let is_git = path.file_name().is_some_and(is_dot_git) || is_part || is_git_directory(has);
+        // A program can have removed the files by which git knows it.
+        let extent = self.scan.baseline.git_directory.as_ref();
+        let is_known = extent.is_some_and(|extent| extent.is_part(path));
+        let is_git = path.file_name().is_some_and(is_dot_git) || is_known || is_part || is_git_directory(has);
         if is_git {
             in_git = true;
             self.scan.scan_git_directory(&here, moved);
@@ -250,7 +253,9 @@ impl WorkTreeWalk<'_, '_> {
         if in_git {
             // Git's own stores are not searched for directories; pointers to them are followed.
             rest.retain(|name| !["objects", "refs", "logs"].iter().any(|store| name == store));
-            self.scan.baseline.retain_writable_parts(path, &mut rest);
+            if let Some(extent) = extent {
+                extent.retain_scanned(path, &mut rest);
+            }
         } else if !in_store || self.levels.len() < 2 {
             self.scan_work_tree(&here, moved, &names, &mut rest);
         }
