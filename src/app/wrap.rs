@@ -52,6 +52,8 @@ pub struct PreparedWrap {
     retained: Option<RetainedChanges>,
     status: StatusWriter,
     parent: Option<ParentWatch>,
+    /// Whether the workspace is more than the directory of the caller, which did not name it.
+    is_wider: bool,
 }
 
 /// A sandbox whose pid 1 exists, and in which the program does not run yet. Dropping it ends the sandbox.
@@ -76,8 +78,11 @@ pub struct StartedWrap {
 pub fn prepare(request: WrapRequest) -> Result<PreparedWrap> {
     let parent = request.dies_with_parent.then(ParentWatch::open).transpose()?;
     let (prepared, retained, status) = plan_launch(&request, true)?;
+    let SandboxOptions { workspace, start_directory, .. } = &request.sandbox;
+    let is_named = workspace.is_some() || start_directory.is_some();
     Ok(PreparedWrap {
         parent,
+        is_wider: !is_named && prepared.start_directory != prepared.workspace,
         is_named: request.sandbox.id.is_some(),
         argv: request.argv,
         prepared,
@@ -107,6 +112,11 @@ fn plan_launch(
 }
 
 impl PreparedWrap {
+    /// The workspace, if it was found and is more than the directory of the caller.
+    pub fn found_workspace(&self) -> Option<&Path> {
+        self.is_wider.then_some(&self.prepared.workspace)
+    }
+
     /// Makes the cgroup, the sockets and pid 1.
     ///
     /// # Errors

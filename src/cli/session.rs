@@ -61,7 +61,7 @@ pub struct SessionCreateArgs {
     /// Set the session's id [default: random]
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// Work on a new worktree of the repository of the workspace or of DIR, on BRANCH
+    /// Create a worktree of the repository on BRANCH, and use it as the workspace
     #[arg(long, value_name = "BRANCH", conflicts_with_all = ["from", "workspace_overlay"])]
     pub worktree: Option<String>,
     /// Start with the workspace and the conversation of a snapshot

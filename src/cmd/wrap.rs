@@ -3,6 +3,8 @@
 use crate::app::wrap::{self, WrapRequest};
 use crate::cli::WrapArgs;
 use crate::error::Result;
+use crate::text::DisplayEscaped;
+use std::io::IsTerminal;
 
 pub(super) fn run(args: WrapArgs) -> Result<u8> {
     let request = WrapRequest {
@@ -14,7 +16,13 @@ pub(super) fn run(args: WrapArgs) -> Result<u8> {
     if args.dry_run {
         return super::explain::print_steps(&wrap::plan(&request)?);
     }
-    let outcome = wrap::prepare(request)?.start()?.supervise();
+    let prepared = wrap::prepare(request)?;
+    if let Some(workspace) = prepared.found_workspace()
+        && std::io::stderr().is_terminal()
+    {
+        super::print_notices(&[format!("workspace: {}", workspace.escaped())]);
+    }
+    let outcome = prepared.start()?.supervise();
     super::print_notices(&outcome.notices);
     outcome.status
 }
