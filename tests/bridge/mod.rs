@@ -11,6 +11,7 @@ mod exec;
 mod idle_agent;
 mod interrupt;
 mod killed;
+mod last_words;
 mod leaves;
 mod lines;
 mod overrides;

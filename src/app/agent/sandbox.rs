@@ -53,7 +53,7 @@ struct SessionResources {
     control: UnixSocketListener,
     monitor: QuarantineMonitor,
     audit: File,
-    logs: Option<SessionLog>,
+    logs: SessionLog,
     spool: Option<(Box<dyn SpoolStore>, SavedSpool)>,
 }
 
@@ -152,7 +152,10 @@ impl AgentSandbox {
         let monitor =
             self.prepared.quarantine_monitor(session.quarantine_directory(), started.launched.pid)?;
         let audit = session.open_audit_log()?;
-        let logs = detached.then(|| detach(session)).transpose()?;
+        let logs = SessionLog::open(session.directory())?;
+        if detached {
+            detach(&logs)?;
+        }
         record_writer.set_fields(|record| {
             let text = |path: &Path| Some(path.to_string_lossy().into_owned());
             record.sandbox = Some(self.prepared.id.to_string());
@@ -268,9 +271,8 @@ pub(super) fn inner_folder(prepared: &PreparedSandbox) -> Option<&Path> {
 
 /// What was prepared does not depend on where we are, and no directory is kept busy; what there is to say goes to the
 /// session's own log.
-fn detach(session: &Session) -> Result<SessionLog> {
+fn detach(logs: &SessionLog) -> Result<()> {
     std::env::set_current_dir("/").map_err(|e| Error::system("go to /", e))?;
-    let logs = SessionLog::open(session.directory())?;
     let sink = logs.clone();
     crate::log::redirect(Box::new(move |level, text| {
         let level = match level {
@@ -280,5 +282,5 @@ fn detach(session: &Session) -> Result<SessionLog> {
         };
         sink.append(clock::epoch_ms(), level, text);
     }));
-    Ok(logs)
+    Ok(())
 }

@@ -148,8 +148,8 @@ pub struct AgentJob<'a> {
     pub status: StatusWriter,
     /// Writes the session's record.
     pub record_writer: &'a mut RecordWriter,
-    /// The session's log on disk, if it has one.
-    pub logs: Option<SessionLog>,
+    /// The session's log on disk.
+    pub logs: SessionLog,
     /// No terminal waits for the end: a turn outlives its connection, and a time limit pauses the session if possible
     /// (DECISIONS 13, 20).
     pub detached: bool,
@@ -259,7 +259,7 @@ impl<'a> AgentLoop<'a> {
         };
         let leaves = job.cgroups.unified.as_deref().and_then(ExecCgroups::open);
         let execs = ExecTable::new(job.program.env.clone(), job.program.cwd.clone(), leaves)?;
-        let control = ControlSocket::new(job.control, job.logs, poll.registry())?;
+        let control = ControlSocket::new(job.control, Some(job.logs), poll.registry())?;
         let of = (sandbox.pid(), supervisor);
         let mut network = SandboxNetwork::start(job.plan, of, job.published, poll.registry())?;
         network.enable_questions();

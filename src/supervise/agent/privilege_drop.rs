@@ -72,7 +72,7 @@ impl<'a> LauncherSide<'a> {
         } = resources;
         let directory = session.directory();
         let places = [
-            job.logs.as_ref().map(|_| logs::log_directory(directory)),
+            Some(logs::log_directory(directory)),
             job.spool.as_ref().map(|_| spool::spool_directory(directory)),
         ];
         let files = places

@@ -10,20 +10,18 @@
 //! outside the sandbox.
 
 use super::AgentLoop;
-use crate::bridge::core::{AgentStart, Bridge, ExecId, ExecOutcome};
+use crate::bridge::core::{AgentStart, Bridge, ExecId, ExecOutcome, LastLines};
 use crate::bridge::proto::LogLevel;
 use crate::error::{Code, Error, Result};
 use crate::supervise::channel::control::ControlHandler;
-use crate::supervise::channel::log_bridge_message;
 use crate::supervise::status::ExitReason;
 use crate::supervise::worker::session;
+use crate::sys::clock;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// First id of their commands: above those of the bridge and below those of the control socket.
 const FIRST_EXEC_ID: u64 = 1 << 62;
-/// How much of the output an error quotes: lines, and characters of each.
-const QUOTE_LIMIT: (usize, usize) = (5, 200);
 /// Most lines of the output that are logged.
 const MAX_LOGGED_LINES: usize = 2000;
 
@@ -148,7 +146,7 @@ impl AgentLoop<'_> {
     /// A script could not be started.
     pub(super) fn on_script_start_failed(&mut self, error: &Error) {
         if let Some(RunningScript { script, .. }) = self.scripts.running.take() {
-            self.scripts.failed = Some(script_error(script.name, &format!("cannot run: {error}"), &[]));
+            self.fail_script(script.name, &format!("cannot run: {error}"), &LastLines::default());
         }
     }
 
@@ -183,7 +181,20 @@ impl AgentLoop<'_> {
             }
             (_, _, code) => format!("ended with exit status {code}"),
         };
-        self.scripts.failed = Some(script_error(script.name, &why, &lines));
+        let mut last = LastLines::default();
+        lines.iter().for_each(|line| last.push(line));
+        self.fail_script(script.name, &why, &last);
+    }
+
+    /// The start fails; the log of the session says so too.
+    fn fail_script(&mut self, name: &str, why: &str, last: &LastLines) {
+        let message = format!("{name} of the agent's folder {why}; {last}");
+        if let Some(control) = &mut self.control {
+            control.append_log(clock::epoch_ms(), LogLevel::Warn, &message);
+        }
+        self.scripts.failed = Some(Error::new(Code::Invalid, message).hint(
+            "it runs inside, with the agent's limits, network and files: mend it, or permit what it needs; saggar(1), SCRIPTS",
+        ));
     }
 }
 
@@ -194,37 +205,4 @@ fn script_command(name: &str) -> String {
     format!(
         "exec 2>&1; [ -e {script} ] || exit 0; if [ -x {script} ]; then exec {script}; else exec /bin/sh {script}; fi"
     )
-}
-
-fn script_error(name: &str, why: &str, output: &[&str]) -> Error {
-    let plain = |line: &str| -> String {
-        line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(QUOTE_LIMIT.1).collect()
-    };
-    let said: Vec<&str> = output.iter().copied().filter(|line| !line.trim().is_empty()).collect();
-    let last = said.iter().skip(said.len().saturating_sub(QUOTE_LIMIT.0));
-    let last = last.map(|line| plain(line)).collect::<Vec<_>>().join(" | ");
-    let last =
-        if last.is_empty() { "it wrote nothing".to_owned() } else { format!("its last lines: {last}") };
-    let message = format!("{name} of the agent's folder {why}; {last}");
-    log_bridge_message(LogLevel::Warn, &message);
-    Error::new(Code::Invalid, message).hint(
-        "it runs inside, with the agent's limits, network and files: mend it, or permit what it needs; saggar(1), SCRIPTS",
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_quotes_the_last_lines_on_one() {
-        let long = "x".repeat(1000);
-        let output = ["first", "", "two", "three", "\x1b[31mfour", "five", &long];
-        let text = script_error("install.sh", "ended with exit status 3", &output).to_string();
-        assert!(text.starts_with(
-            "install.sh of the agent's folder ended with exit status 3; its last lines: two | three |  [31mfour | five | xxx"
-        ));
-        assert!(text.len() < 400 && !text.contains('\n'), "{text}");
-        assert!(script_error("startup.sh", "x", &["", " "]).to_string().ends_with("; it wrote nothing"));
-    }
 }

@@ -41,6 +41,10 @@ impl AgentLoop<'_> {
         self.last_exit.as_ref().filter(|_| is_down && self.has_crashed)
     }
 
+    fn agent_exit_text(&self) -> Option<String> {
+        self.channel.hub.core().agent_exit_text().map(str::to_owned)
+    }
+
     /// The exit status of an agent that has exited, as a shell reports it.
     pub(super) fn last_status(&self) -> Option<u8> {
         match self.last_exit {
@@ -70,7 +74,7 @@ impl AgentLoop<'_> {
             SessionState::Error => (
                 SessionTransition::Fail,
                 Some(StateReason::Crash),
-                self.crash_exit().map(ToString::to_string),
+                self.crash_exit().and_then(|_| self.agent_exit_text()),
             ),
             // The session began in this state.
             SessionState::Starting | SessionState::Ended => return,
@@ -145,10 +149,10 @@ impl AgentLoop<'_> {
                 (SessionTransition::Pause, if idle { StateReason::Idle } else { StateReason::Timeout }, cause)
             }
             // The only turn failed because its agent did.
-            Ok((_, status)) => match self.last_exit.as_ref().filter(|_| *status != 0 && self.has_crashed) {
-                Some(exit) => (SessionTransition::Fail, StateReason::Crash, Some(exit.to_string())),
-                None => (SessionTransition::Pause, self.end_reason(), None),
-            },
+            Ok((_, status)) if *status != 0 && self.has_crashed => {
+                (SessionTransition::Fail, StateReason::Crash, self.agent_exit_text())
+            }
+            Ok(_) => (SessionTransition::Pause, self.end_reason(), None),
         };
         if let Err(error) = self.record_writer.close(step, Some(why), cause) {
             log_bridge_message(LogLevel::Warn, &error.to_string());

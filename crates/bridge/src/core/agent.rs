@@ -8,6 +8,7 @@
 
 use super::Bridge;
 use super::action::{AgentExitStatus, AgentStart, AgentStop, BridgeAction};
+use super::last_lines::LastLines;
 use super::turn::Turn;
 use crate::adapter::{AdapterEvent, AgentMessage};
 use crate::proto::permission::DecidedBy;
@@ -42,6 +43,10 @@ pub(super) struct AgentState {
     pub(super) is_paused: bool,
     stdout_lines: LineSplitter,
     stderr_lines: LineSplitter,
+    /// What this process wrote beside its messages.
+    last_lines: LastLines,
+    /// How the last process ended, with its last lines.
+    exit_text: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +70,8 @@ impl AgentState {
             is_paused: false,
             stdout_lines: LineSplitter::new(line_limit),
             stderr_lines: LineSplitter::new(MAX_LOG_LINE),
+            last_lines: LastLines::default(),
+            exit_text: None,
         }
     }
 
@@ -137,11 +144,18 @@ impl Bridge {
     pub fn agent_stderr(&mut self, mut input: &[u8]) {
         while let Some(split) = self.agent.stderr_lines.next(&mut input) {
             match split {
-                SplitLine::Line(line) => self.log(LogLevel::Info, &String::from_utf8_lossy(&line)),
+                SplitLine::Line(line) => self.log_output(&line),
                 SplitLine::TooLong => self.log(LogLevel::Info, "(a line too long for the log)"),
             }
         }
         self.process_pending();
+    }
+
+    /// Logs a line that the agent wrote beside its messages.
+    fn log_output(&mut self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        self.agent.last_lines.push(&text);
+        self.log(LogLevel::Info, &text);
     }
 
     /// Reports that this many bytes of the agent's input were written.
@@ -164,7 +178,7 @@ impl Bridge {
             self.handle_agent_line(&rest);
         }
         if let Some(rest) = self.agent.stderr_lines.finish() {
-            self.log(LogLevel::Info, &String::from_utf8_lossy(&rest));
+            self.log_output(&rest);
         }
         // Before the turn ends, so that the denials belong to it.
         self.deny_all_questions(DecidedBy::Exit, "the agent has ended");
@@ -178,6 +192,9 @@ impl Bridge {
         self.agent.has_conversation = false;
         self.budget.release(std::mem::take(&mut self.agent.pending_input));
         self.log_agent_exit(exit);
+        let last = std::mem::take(&mut self.agent.last_lines);
+        let text = if last.is_empty() { exit.to_string() } else { format!("{exit}; {last}") };
+        self.agent.exit_text = Some(text.clone());
         match &self.turn {
             None => {}
             // The agent was stopped on purpose, so that it can be restarted with other options for this turn.
@@ -189,10 +206,15 @@ impl Bridge {
             Some(turn) if turn.is_aborting() || turn.is_draining() => self.end_turn(Ok(())),
             Some(_) => {
                 self.actions.push_back(BridgeAction::RecordAgentFailure);
-                self.end_turn(Err(exit.to_string()));
+                self.end_turn(Err(text));
             }
         }
         self.process_pending();
+    }
+
+    /// How the last process of the agent ended, with what it wrote last beside its messages.
+    pub fn agent_exit_text(&self) -> Option<&str> {
+        self.agent.exit_text.as_deref()
     }
 
     pub(super) fn is_agent_ready(&self) -> bool {
@@ -207,6 +229,7 @@ impl Bridge {
 
     pub(super) fn launch_agent(&mut self, flags: Vec<String>) {
         self.adapter.on_start();
+        self.agent.last_lines = LastLines::default();
         let arguments = self.adapter.start_arguments(self.agent.session.as_deref(), &flags);
         self.idleness.on_start();
         self.agent.start_flags = flags;
@@ -337,7 +360,7 @@ impl Bridge {
             return self.actions.push_back(BridgeAction::PlainOutput(line.to_vec()));
         }
         let line = line.trim_ascii();
-        self.log(LogLevel::Info, &String::from_utf8_lossy(&line[..line.len().min(MAX_LOG_LINE)]));
+        self.log_output(&line[..line.len().min(MAX_LOG_LINE)]);
     }
 
     fn handle_agent_message(&mut self, mut message: AgentMessage<'_>) {

@@ -19,6 +19,7 @@ mod connection;
 mod dialect;
 mod exec;
 mod idle_agent;
+mod last_lines;
 mod questions;
 mod queue;
 mod redact;
@@ -30,6 +31,7 @@ mod turn;
 pub use action::{
     AgentExitStatus, AgentStart, AgentStop, BridgeAction, ConnId, ExecId, ExecOutcome, HostQuestionResult,
 };
+pub use last_lines::LastLines;
 pub use questions::{PermissionResponseError, QuestionRecipient};
 pub use redact::redact_paths;
 
