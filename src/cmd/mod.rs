@@ -24,9 +24,10 @@ use crate::error::{Code, Error};
 use crate::launch::agent::cleanup;
 use crate::state::counters::{self, StartKind};
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
+use crate::sys::startup;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, StdoutLock, Write};
 
 /// The first argument of saggar when it executes itself as the supervisor of a container with a bridge.
 pub const BRIDGE_SUPERVISOR: &str = "__beside";
@@ -163,6 +164,12 @@ fn print_raw(text: &str) -> Result<(), Error> {
     written(std::io::stdout().write_all(text.as_bytes()))
 }
 
+/// Standard output, for content of any size.
+fn lock_stdout() -> Result<StdoutLock<'static>, Error> {
+    written(Ok(()))?;
+    Ok(std::io::stdout().lock())
+}
+
 /// As [`print_raw`], at once; false if the reader has closed the pipe.
 fn print_now(text: &str) -> Result<bool, Error> {
     let mut output = std::io::stdout().lock();
@@ -173,11 +180,19 @@ fn print_now(text: &str) -> Result<bool, Error> {
 }
 
 fn written(result: std::io::Result<()>) -> Result<(), Error> {
-    match result {
+    match result.and_then(|()| check_stdout()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::system("write to standard output", error))
         }
         _ => Ok(()),
+    }
+}
+
+/// Fails if standard output was closed by the caller.
+fn check_stdout() -> std::io::Result<()> {
+    match startup::stdout_was_closed() {
+        true => Err(std::io::Error::other("it is closed")),
+        false => Ok(()),
     }
 }
 

@@ -59,6 +59,15 @@ as_each_caller! {
         assert!(stage.work().join("made").exists());
 
         let stage = Stage::new(caller);
+        let command = stage.command(&["--adapter", "demo", "run: echo made > made"]);
+        let mut shell = stage.place.command("/bin/sh".as_ref());
+        shell.args(["-c", "exec \"$@\" >&-", "sh"]).arg(command.get_program()).args(command.get_args());
+        let ended = shell.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("write to standard output: Bad file number") && stage.work().join("made").exists(), "{said}");
+
+        let stage = Stage::new(caller);
         let mut command = stage.command(&["--adapter", "demo", "hi"]);
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -2,7 +2,7 @@
 
 use super::{json_line, list, shown};
 use crate::cli::remote::{RemoteFileArgs, RemoteFilesCommand};
-use crate::cmd::{print_raw, print_text};
+use crate::cmd::{lock_stdout, print_raw, print_text};
 use crate::error::{Code, Error, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +31,7 @@ pub(super) fn run(server: &Connection, command: &RemoteFilesCommand) -> Result<u
                 false => print_text(&files.iter().map(line).collect::<String>())?,
             }
         }
-        RemoteFilesCommand::Read(args) => server.download(&path(args), &[], std::io::stdout().lock())?,
+        RemoteFilesCommand::Read(args) => server.download(&path(args), &[], lock_stdout()?)?,
         RemoteFilesCommand::Write(args) => write(server, args)?,
         RemoteFilesCommand::Remove(args) => drop(server.delete(&path(args))?),
     }

@@ -7,6 +7,7 @@ use super::progress_line::ProgressLine;
 use crate::bridge::client::{ClientCommand, EventBody, EventDecoder, ReceivedEvent};
 use crate::bridge::proto::json;
 use crate::error::{Error, Result};
+use crate::sys::startup;
 use crate::text;
 use mio::net::UnixStream;
 use mio::unix::SourceFd;
@@ -275,6 +276,9 @@ impl ConsoleOutput {
     /// Writes what does not block; true when all is written. Otherwise [`CONSOLE_TOKEN`] gets an event when more can be
     /// written.
     fn write(&mut self, registry: &Registry) -> bool {
+        if startup::stdout_was_closed() && !self.pending.is_empty() {
+            self.failure = Some(Errno::EBADF);
+        }
         let stdout = std::io::stdout();
         while self.written < self.pending.len() {
             if !is_writable(stdout.as_fd()) {

@@ -2,7 +2,7 @@
 
 use crate::app::session::workspace_files::{self, WorkspaceEntry};
 use crate::cli::session::files::{FilesListArgs, WorkspaceFilesCommand};
-use crate::cmd::{print_raw, print_text};
+use crate::cmd::{lock_stdout, print_raw, print_text};
 use crate::error::Result;
 use crate::session::diff::text;
 use serde_json::json;
@@ -16,7 +16,7 @@ pub(super) fn run(command: &WorkspaceFilesCommand) -> Result<u8> {
             print_raw(&format!("{}\n", json!({ "size": size, "mtime": mtime })))?;
         }
         WorkspaceFilesCommand::Read(args) => {
-            workspace_files::read(&args.id, &args.path, std::io::stdout().lock())?;
+            workspace_files::read(&args.id, &args.path, lock_stdout()?)?;
         }
         WorkspaceFilesCommand::Write(args) => {
             workspace_files::write(&args.id, &args.path, std::io::stdin().lock())?;
