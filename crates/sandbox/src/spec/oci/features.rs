@@ -1,5 +1,6 @@
 //! The output of `features` (features.md), from the tables that the parser uses.
 
+use super::lower::KEEP_GROUPS;
 use super::process::capabilities;
 use super::{hooks, mount, namespace, resources, seccomp, version};
 use serde::Serialize;
@@ -20,7 +21,7 @@ pub fn features(version: &str, commit: Option<&str>, supports_flag: impl Fn(u64)
         "mountOptions": words(&mount::options::OPTIONS.map(|(name, _)| name)),
         "linux": linux(supports_flag),
         "annotations": annotations,
-        "potentiallyUnsafeConfigAnnotations": ["org.saggar."],
+        "potentiallyUnsafeConfigAnnotations": ["org.saggar.", "org.systemd.property.", KEEP_GROUPS],
     })
 }
 

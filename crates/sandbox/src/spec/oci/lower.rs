@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The annotation of crun with which Podman keeps the caller's groups.
-const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
+pub(super) const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
+
+/// The annotations of crun, which change how a container runs.
+const CRUN_PREFIX: &str = "run.oci.";
 
 /// The longest host name and domain name in bytes (`__NEW_UTS_LEN`).
 const MAX_UTS_NAME: usize = 64;
@@ -40,6 +43,7 @@ pub(super) fn lower_container(
         process.personality = personality;
         process.keep_groups = keeps_caller_groups(document.annotations.as_ref());
     }
+    warn_of_annotations(document.annotations.as_ref(), warnings);
     let field = FieldPath::root("linux");
     let domainname = check_uts_name(document.domainname, FieldPath::root("domainname"), &namespaces)?;
     let sysctl = sysctl::lower_sysctl(linux.sysctl, domainname.as_deref(), &namespaces)?;
@@ -77,6 +81,15 @@ pub(super) fn lower_container(
 /// Whether the supplementary groups are the caller's: Podman's `--group-add keep-groups`.
 fn keeps_caller_groups(annotations: Option<&BTreeMap<String, String>>) -> bool {
     annotations.and_then(|all| all.get(KEEP_GROUPS)).is_some_and(|value| value == "1")
+}
+
+/// Annotations by which a caller asks another runtime for something that this one does not do.
+fn warn_of_annotations(annotations: Option<&BTreeMap<String, String>>, warnings: &mut Vec<ConfigWarning>) {
+    let names = annotations.into_iter().flat_map(BTreeMap::keys);
+    for name in names.filter(|name| name.starts_with(CRUN_PREFIX) && *name != KEEP_GROUPS) {
+        let field = FieldPath::root("annotations");
+        warnings.push(field.key(name).warning("is an annotation of crun and has no effect"));
+    }
 }
 
 fn lower_root(root: Option<OciRoot>, bundle: &Path, linux: &OciLinux) -> Result<container::RootFilesystem> {

@@ -143,3 +143,22 @@ fn its_mount_options_are_those_of_the_specification() {
     specified.sort_unstable();
     assert_eq!(words(&all()["mountOptions"]), specified);
 }
+
+/// FINDINGS O11, O12: an annotation that changes behaviour is listed, and one without effect is a warning.
+#[test]
+fn annotations_of_other_runtimes_are_warned_of_unless_they_are_listed() {
+    let listed = words(&all()["potentiallyUnsafeConfigAnnotations"]);
+    for (name, is_taken) in [
+        ("run.oci.keep_original_groups", true),
+        ("org.systemd.property.TimeoutStopUSec", true),
+        ("run.oci.handler", false),
+        ("io.kubernetes.cri.container-type", true),
+    ] {
+        let config = changed(|document| document["annotations"] = json!({ name: "1" })).unwrap();
+        let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+        let expected = format!("annotations.{name} is an annotation of crun and has no effect");
+        assert_eq!(warnings, if is_taken { Vec::new() } else { vec![expected] });
+        let is_listed = listed.iter().any(|prefix| name.starts_with(prefix.as_str()));
+        assert_eq!(is_listed, is_taken && !name.starts_with("io."), "{name}");
+    }
+}
