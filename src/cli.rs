@@ -349,9 +349,12 @@ pub struct AgentArgs {
     /// Print the agent's messages as NDJSON, even on a terminal
     #[arg(long)]
     pub json: bool,
+    /// Read the prompt from FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub prompt_file: Option<PathBuf>,
     /// The agent's folder, with CLAUDE.md and the agent's other files
     pub dir: Option<PathBuf>,
-    /// The prompt of a single turn [default: serve the bridge until shutdown]
+    /// The prompt of a single turn, or - for standard input [default: serve the bridge until shutdown]
     pub prompt: Option<String>,
 }
 

@@ -225,10 +225,14 @@ pub struct RemoteSendArgs {
     /// Print the agent's messages as NDJSON, even on a terminal
     #[arg(long)]
     pub json: bool,
+    /// Read the prompt from FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub prompt_file: Option<PathBuf>,
     /// The session
     pub id: String,
-    /// The prompt
-    pub prompt: String,
+    /// The prompt, or - for standard input
+    #[arg(required_unless_present = "prompt_file")]
+    pub prompt: Option<String>,
 }
 
 /// `saggar remote session follow`.

@@ -2,6 +2,7 @@
 
 mod server_environment;
 
+use super::prompt;
 use crate::app::SandboxOptions;
 use crate::app::agent::{self, AgentRequest, ConsoleFormat, OverrideOptions, SystemPrompt};
 use crate::cli::{AgentArgs, AgentOptions, OverrideArgs};
@@ -9,6 +10,7 @@ use crate::error::{Code, Error, Result};
 use std::io::IsTerminal;
 
 pub(super) fn run(mut args: AgentArgs) -> Result<u8> {
+    args.prompt = prompt::read(args.prompt, args.prompt_file.as_deref())?;
     let server = match std::env::var_os("ASH_BRIDGE_SOCKET") {
         Some(socket) => Some(server_environment::apply(&mut args, &socket)?),
         None => None,

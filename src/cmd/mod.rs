@@ -10,6 +10,7 @@ mod oci;
 mod options;
 mod pair;
 mod policy;
+mod prompt;
 mod prove;
 mod quarantine;
 mod remote;

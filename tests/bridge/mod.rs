@@ -17,6 +17,7 @@ mod lines;
 mod overrides;
 mod pressure;
 mod prompt;
+mod prompt_sources;
 mod ready;
 mod replay;
 mod replay_killed;

@@ -5,7 +5,7 @@ use super::{id, json_line, list, shown};
 use crate::cli::remote::{
     RemoteCreateArgs, RemoteDiffArgs, RemoteListArgs, RemotePathsArgs, RemoteSessionCommand,
 };
-use crate::cmd::{print_raw, print_text};
+use crate::cmd::{print_raw, print_text, prompt};
 use crate::error::{Error, Result};
 use saggar_remote::Connection;
 use serde_json::{Value, json};
@@ -33,7 +33,8 @@ pub(super) fn run(server: Connection, command: RemoteSessionCommand) -> Result<u
             Ok(0)
         }
         RemoteSessionCommand::Send(args) => {
-            turn::send(&Arc::new(server), &args.id, &args.prompt, TurnFormat::of(args.json))
+            let prompt = prompt::read_required(args.prompt, args.prompt_file.as_deref())?;
+            turn::send(&Arc::new(server), &args.id, &prompt, TurnFormat::of(args.json))
         }
         RemoteSessionCommand::Follow(args) => turn::follow(&server, &args.id, args.after),
         RemoteSessionCommand::Interrupt(args) => change(&args.id, "interrupt"),

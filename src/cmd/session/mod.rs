@@ -11,6 +11,7 @@ mod show;
 pub(super) use create::into_request as create_request;
 
 use super::agent::console_format;
+use super::prompt;
 use crate::app::session;
 use crate::cli::session::{ResumeArgs, SessionCommand, ShowArgs};
 use crate::error::{Error, Result};
@@ -21,7 +22,10 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
         SessionCommand::Create(args) => create::run(*args),
         SessionCommand::List(args) => list::run(&args),
         SessionCommand::Show(args) => show::run(&args),
-        SessionCommand::Send(args) => session::send(&args.id, &args.prompt, console_format(args.json)),
+        SessionCommand::Send(args) => {
+            let prompt = prompt::read_required(args.prompt, args.prompt_file.as_deref())?;
+            session::send(&args.id, &prompt, console_format(args.json))
+        }
         SessionCommand::Pause(args) => session::pause(&args.id).map(|()| 0),
         SessionCommand::Resume(args) => resume(&args),
         SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
