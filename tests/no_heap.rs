@@ -118,6 +118,7 @@ fn plan_with(
         home: None,
         program_mounts: Vec::new(),
         runtime_mounts: Vec::new(),
+        linkless_mounts: Vec::new(),
         model_api: Some(api()),
         mailbox: Some(mailbox()),
         pinned_paths: protected.pins,

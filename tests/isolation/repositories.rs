@@ -165,25 +165,49 @@ echo evil >> tools/check");
             git -C one worktree add -q ../linked; git -C one worktree add -q ../other; mkdir -p one/.git/worktrees/other/rebase-merge
             echo 'exec true' > one/.git/worktrees/other/rebase-merge/git-rebase-todo; sleep 0.1");
         let script = "cd ../one/.git; echo /tmp > objects/info/alternates; mkdir modules/evil && exit 1
-            echo evil > extra; mkdir deploy; ln -s /etc/passwd logs/refs/heads/evil; ln -s /etc/passwd COMMIT_EDITMSG.x; ln -sf /etc/passwd ORIG_HEAD
+            echo evil > extra; mkdir deploy; ln -s /etc/passwd logs/refs/heads/evil 2>/dev/null; mkdir .vscode; echo evil > .envrc
             cd worktrees/linked; printf '[core]\nfsmonitor = evil\n' > config.worktree; mkdir rebase-merge; echo 'exec evil' > rebase-merge/git-rebase-todo";
         let ended = run_in(&wrap, "linked", &[], script);
         assert_eq!(ended.code(), 0, "{ended:?}");
         let read = |path: &str| fs::read_to_string(wrap.work().join("one/.git").join(path)).unwrap_or_default();
         for (path, evil) in [
             ("objects/info/alternates", "/tmp"),
-            ("extra", "evil"),
+            (".envrc", "evil"),
             ("logs/refs/heads/evil", "root"),
-            ("ORIG_HEAD", "root"),
             ("worktrees/linked/config.worktree", "evil"),
             ("worktrees/linked/rebase-merge/git-rebase-todo", "evil"),
         ] {
             assert!(!read(path).contains(evil), "{path}: {}; {}", read(path), ended.stderr);
         }
-        assert!(!wrap.work().join("one/.git/deploy").exists() && wrap.work().join("one/.git/modules").is_dir());
+        assert!(ended.stderr.contains("one/.git/deploy: is no part of a git directory"), "it is told: {}", ended.stderr);
+        assert!(exists(&wrap, "one/.git/deploy") && !exists(&wrap, "one/.git/.vscode") && exists(&wrap, "one/.git/modules"));
         assert_eq!(read("worktrees/other/rebase-merge/git-rebase-todo"), "exec true\n", "the sandbox could not write it");
         assert!(ended.stderr.contains("in quarantine"), "{}", ended.stderr);
         wrap.outside("git -C linked status; git -C other status; git -C one status");
+    }
+
+    /// Git, on the host too, writes through a link: at once in a worktree, whose repository others use meanwhile.
+    fn no_link_is_left_in_a_git_directory(caller) {
+        let wrap = place(caller, "git -C one worktree add -q ../linked; echo safe > victim");
+        all_fail(&wrap, "linked", "ln -s ../../../victim ../one/.git/logs/evil
+ln -s ../../victim ../one/.git/COMMIT_EDITMSG
+mkfifo ../one/.git/FETCH_HEAD
+ln -s ../../../../victim ../one/.git/worktrees/linked/evil");
+        let links = [
+            "logs/HEAD", "COMMIT_EDITMSG", "logs/refs/heads/x", "refs/heads/x", "objects/info/commit-graph",
+            "rebase-merge/done", "index.lock", "sequencer/head",
+        ];
+        let script: String = links.iter().map(|link| format!("mkdir -p .git/$(dirname {link}); ln -sf refs/../../../victim .git/{link}\n")).collect();
+        let ended = run_in(&wrap, "one", &[], &script);
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        for link in links {
+            let found = wrap.work().join("one/.git").join(link).symlink_metadata();
+            assert!(!found.is_ok_and(|meta| meta.is_symlink()), "{link}: {}", ended.stderr);
+        }
+        // One that is found nowhere, because there is too much beside it, is spoken of.
+        let script = "ln -sf ../../../victim .git/logs/HEAD; cd .git; seq -f MERGE_%.0f 140000 | xargs touch; ln -s ../../victim ORIG_HEAD";
+        let ended = run_in(&wrap, "one", &[], script);
+        assert!(!wrap.work().join("one/.git/logs/HEAD").is_symlink() && ended.stderr.contains("cannot be searched for links"), "{}", ended.stderr);
     }
 
     /// Without the files by which git knows a git directory, it is still one.

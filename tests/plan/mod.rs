@@ -76,6 +76,7 @@ fn spec(profile: SandboxProfile, map: HostIdMapping) -> SandboxSpec {
         home: None,
         program_mounts: Vec::new(),
         runtime_mounts: Vec::new(),
+        linkless_mounts: Vec::new(),
         mailbox: None,
         model_api: None,
         pinned_paths: vec![pin(".git", false), pin(".git/config", true), pin(".git/hooks", true)],

@@ -85,6 +85,7 @@ as_each_caller! {
             (&["--worktree", "a..b", "--adapter", "demo"], &["a..b"]),
             (&["--worktree", "-f", "--adapter", "demo"], &["-f"]),
             (&["--worktree", "new", "--workspace", "/var/tmp", "--adapter", "demo"], &["not a git repository"]),
+            (&["--worktree", "new", "--adapter", "demo", "--memory", "1"], &["memory"]),
         ] {
             let ended = sessions.run(&[&["create", "--session", "one"], options, &[&work]].concat());
             assert_ne!(ended.code, 0, "{options:?}");
@@ -94,6 +95,48 @@ as_each_caller! {
             assert_eq!(outside(&sessions, "git worktree list | wc -l && git branch | wc -l"), "1\n1\n", "{options:?}");
             assert!(!worktree(&sessions, "one").exists(), "{options:?}");
         }
+    }
+
+    /// An agent can leave commits on no branch, lock its worktree, and work in one that was removed.
+    fn what_git_would_lose_stays_and_what_it_forgot_goes(caller) {
+        let sessions = sessions(caller);
+        sessions.create("one", &["--worktree", "w1"]);
+        inside(&sessions, "one", "git checkout -q --detach && git commit -q --allow-empty -m lost && git worktree lock .");
+        sessions.run(&["end", "--remove", "one"]).refused(125, &["on no branch", "session remove --force"]);
+        outside(&sessions, "git worktree unlock ../state/saggar/worktrees/one; git branch kept worktrees/one/HEAD; git worktree lock ../state/saggar/worktrees/one");
+        sessions.run(&["remove", "one"]).refused(125, &["locked"]);
+        sessions.ok(&["remove", "--force", "one"]);
+        sessions.create("one", &["--worktree", "w1"]);
+        sessions.ok(&["end", "one"]);
+        outside(&sessions, "rm -r ../state/saggar/worktrees/one");
+        sessions.ok(&["remove", "one"]);
+        assert_eq!(outside(&sessions, "git worktree list | wc -l"), "1\n");
+        sessions.create("one", &["--worktree", "w1"]);
+        sessions.ok(&["end", "--remove", "one"]);
+    }
+
+    /// The branch is an agent's work, and so is what the worktree contains.
+    fn nothing_of_the_branch_or_the_worktree_runs_outside(caller) {
+        let sessions = sessions(caller);
+        let ran = sessions.stage.place.join("ran");
+        let script = format!("#!/bin/sh\ntouch {}\ncat\n", ran.display());
+        sessions.stage.place.make_file("work/evil", &script);
+        outside(&sessions, "chmod +x evil; mkdir .hooks tools; cp evil .hooks/post-checkout; cp evil .hooks/post-index-change; cp evil tools/filter
+            echo '*.dat filter=x' > .gitattributes; echo 1 > a.dat; git add -A; git commit -qm evil; git branch evil; rm -r tools/filter .hooks
+            git config core.hooksPath .hooks; git config filter.x.clean ./tools/filter; git config filter.x.smudge ./tools/filter");
+        sessions.create("one", &["--worktree", "evil"]);
+        assert!(!ran.exists(), "at the creation");
+        inside(&sessions, "one", "touch a.dat");
+        sessions.ok(&["end", "one"]);
+        sessions.ok(&["remove", "--force", "one"]);
+        assert!(!ran.exists(), "at the removal");
+        // A repository that a sandbox made while it runs was not searched yet.
+        let free = sessions.stage.place.make_dir("free", 0o755);
+        sessions.create("two", &["--workspace", free.to_str().unwrap()]);
+        inside(&sessions, "two", "git init -q . && git -c user.name=t -c user.email=t@t commit -q --allow-empty -m first");
+        sessions.run(&["create", "--session", "three", "--adapter", "demo", "--worktree", "w", free.to_str().unwrap()])
+            .refused(125, &["could have written", "config"]);
+        sessions.ok(&["end", "--remove", "two"]);
     }
 
     /// What could be written by another sandbox is not believed.

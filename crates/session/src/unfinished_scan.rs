@@ -12,6 +12,7 @@
     reason = "saggar's own directory, where no program of a sandbox can write"
 )]
 
+use crate::repository::{GitDirectoryPlace, find_git_directory};
 use crate::workspace_scan::baseline::WorkspaceBaseline;
 use nix::fcntl::{Flock, FlockArg};
 use saggar_sandbox::state;
@@ -21,6 +22,7 @@ use saggar_sys::error::{Error, Result};
 use saggar_sys::read;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -93,8 +95,11 @@ impl UnfinishedScan {
         recorded: &WorkspaceBaseline,
     ) -> Result<Self> {
         let directory = records_directory();
-        let kind = if recorded.git_directory.is_some() { SHARED_PREFIX } else { "" };
-        let path = directory.join(format!("{kind}{}-{id}.json", path_hash(workspace)));
+        let name = match recorded.git_directory {
+            Some(_) => shared_name(workspace),
+            None => path_hash(workspace),
+        };
+        let path = directory.join(format!("{name}-{id}.json"));
         let record = UnfinishedScanRecord {
             version: 1,
             id: id.to_owned(),
@@ -141,16 +146,25 @@ impl UnfinishedScan {
     }
 }
 
-/// The pending scans of dead supervisors, for `workspace` and git directories outside of workspaces, or for all; each is
+/// The pending scans of dead supervisors, for `workspace` and the git directories of its repository, or for all; each is
 /// locked until it is dropped. A sandbox whose programs do not exit is left for later.
 pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
-    let prefix = workspace.map(path_hash).unwrap_or_default();
+    let prefixes = workspace.map(|at| {
+        let outside = match find_git_directory(at) {
+            GitDirectoryPlace::Inside => at.join(".git"),
+            GitDirectoryPlace::Outside(git) => git.common,
+            GitDirectoryPlace::Unverified(git) => git.directory,
+        };
+        [path_hash(at), shared_name(at), shared_name(&outside)]
+    });
     let mut left = Vec::new();
     let entries = fs::read_dir(records_directory()).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
     names.retain(|name| {
         name.to_str().is_some_and(|name| {
-            (name.starts_with(&prefix) || name.starts_with(SHARED_PREFIX)) && name.ends_with(".json")
+            let is_asked_for =
+                |prefixes: &[String; 3]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+            prefixes.as_ref().is_none_or(is_asked_for) && name.ends_with(".json")
         })
     });
     names.sort();
@@ -251,6 +265,12 @@ fn lock_abandoned(file: File, path: &Path) -> Option<Flock<File>> {
         }
         std::thread::sleep(LOCK_POLL);
     }
+}
+
+/// The beginning of the name of a record of a git directory: that of all git directories of one repository.
+fn shared_name(git: &Path) -> String {
+    let main = git.ancestors().find(|above| above.file_name() == Some(OsStr::new(".git")));
+    format!("{SHARED_PREFIX}{}", path_hash(main.unwrap_or(git)))
 }
 
 /// The directory of records: next to the sessions, which survive a reboot; else in the runtime directory.

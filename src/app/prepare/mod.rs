@@ -337,7 +337,7 @@ pub(crate) fn prepare(
     protected.pins.extend(protected_paths::writable_trees(effective, request.will_start)?);
     let mut hidden_paths: Vec<(PathBuf, Origin)> =
         named.hidden.iter().map(|named| (named.path.clone(), agent::layer_origin(&named.layer))).collect();
-    let mut shared = None;
+    let (mut shared, mut linkless_mounts) = (None, Vec::new());
     if let Some(git) = git {
         // What is written to an overlay does not reach the host, so neither does this.
         let is_writable = git.is_writable && request.changes.is_none();
@@ -348,6 +348,7 @@ pub(crate) fn prepare(
         }
         if is_mounted {
             own.extend(repository::mounts(&git, is_writable, effective));
+            linkless_mounts.extend(git.mounts(is_writable).map(|(path, ..)| path));
             hidden_paths.extend(git.foreign.iter().map(|path| (git.common.join(path), Origin::BUILT_IN)));
         }
     }
@@ -374,6 +375,7 @@ pub(crate) fn prepare(
             .map(|outside| (outside.bind.clone(), agent::layer_origin(&outside.named_by)))
             .collect(),
         runtime_mounts: own,
+        linkless_mounts,
         model_api: model_api::configure(options.api_key_fd, effective)?,
         mailbox,
         pinned_paths: protected.pins,

@@ -8,6 +8,7 @@ mod create;
 mod detach;
 mod end;
 mod events;
+mod git_command;
 mod logs;
 mod pause;
 mod prune;

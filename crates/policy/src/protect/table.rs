@@ -108,10 +108,12 @@ pub const HOME_NAMES: &[ProtectedName] = rows! {
 pub const GIT_DIRECTORY_FILES: &[&str] =
     &["hooks", "config", "config.worktree", "commondir", "gitdir", "info", "objects/info/alternates"];
 
-/// Files and directories that git and its extensions have at the top of a git directory, beside files such as `MERGE_MSG`
-/// (gitrepository-layout(5)).
+/// Files and directories that git and its extensions have at the top of a git directory (gitrepository-layout(5)).
 const GIT_DIRECTORY_ENTRIES: &[&str] = &[
+    "AUTO_MERGE",
+    "EDIT_DESCRIPTION",
     "HEAD",
+    "addp-hunk-edit.diff",
     "annex",
     "branches",
     "commondir",
@@ -128,6 +130,7 @@ const GIT_DIRECTORY_ENTRIES: &[&str] = &[
     "lfs",
     "locked",
     "logs",
+    "lost-found",
     "modules",
     "objects",
     "packed-refs",
@@ -142,20 +145,29 @@ const GIT_DIRECTORY_ENTRIES: &[&str] = &[
     "svn",
     "worktrees",
 ];
+/// Beginnings and ends of further names.
+const GIT_DIRECTORY_PREFIXES: &[&str] = &[
+    "BISECT_",
+    "MERGE_",
+    "NOTES_MERGE_",
+    ".merge_file_",
+    "fsmonitor--daemon",
+    "index.stash.",
+    "next-index-",
+    "sharedindex.",
+];
+const GIT_DIRECTORY_SUFFIXES: &[&str] = &["_HEAD", "_MSG", "_EDITMSG"];
+/// Ends that are added to a name while a file is replaced.
+const TEMPORARY_SUFFIXES: &[&str] = &[".lock", ".new"];
 
 /// Whether git or an extension of it uses this name at the top of a git directory. A git directory can also be a directory
 /// of the user, with other files in it.
 pub fn is_git_directory_entry(name: &OsStr) -> bool {
-    let bytes = name.as_encoded_bytes();
-    let is_temporary = [b"sharedindex.".as_slice(), b"fsmonitor--daemon", b"next-index-", b"tmp_"]
-        .iter()
-        .any(|prefix| bytes.starts_with(prefix));
-    let stem = [b".lock".as_slice(), b".new"].iter().find_map(|suffix| bytes.strip_suffix(*suffix));
-    let stem = stem.unwrap_or(bytes);
-    let in_capitals = |byte: &u8| byte.is_ascii_uppercase() || *byte == b'_';
-    is_temporary
-        || GIT_DIRECTORY_ENTRIES.iter().any(|known| known.as_bytes() == stem)
-        || stem.contains(&b'_') && stem.iter().all(in_capitals)
+    let Some(name) = name.to_str() else { return false };
+    let stem = TEMPORARY_SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+    GIT_DIRECTORY_ENTRIES.contains(&stem)
+        || GIT_DIRECTORY_PREFIXES.iter().any(|prefix| stem.starts_with(prefix))
+        || GIT_DIRECTORY_SUFFIXES.iter().any(|suffix| stem.ends_with(suffix))
 }
 
 #[cfg(test)]
@@ -165,10 +177,27 @@ mod tests {
 
     #[test]
     fn what_is_in_a_git_directory_is_known() {
-        let known =
-            ["HEAD", "MERGE_MSG", "packed-refs.lock", "packed-refs.new", "HEAD.lock", "sharedindex.0a"];
-        let foreign =
-            [".env", "deploy", "Head", "README", "notes.lock", ".ssh", "HEAD.md", "Makefile", "SECRETS"];
+        let known = [
+            "HEAD",
+            "MERGE_MSG",
+            "packed-refs.lock",
+            "packed-refs.new",
+            "HEAD.lock",
+            "sharedindex.0a",
+            "ORIG_HEAD",
+        ];
+        let foreign = [
+            ".env",
+            "deploy",
+            "Head",
+            "README",
+            "notes.lock",
+            ".ssh",
+            "HEAD.md",
+            "Makefile",
+            "MY_SECRET_ENV",
+            "tmp_keys",
+        ];
         for (names, expected) in [(known.as_slice(), true), (foreign.as_slice(), false)] {
             for name in names {
                 assert_eq!(is_git_directory_entry(OsStr::new(name)), expected, "{name}");

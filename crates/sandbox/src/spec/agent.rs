@@ -45,6 +45,8 @@ pub struct AgentSandboxRequest {
     pub program_mounts: Vec<(PathBuf, Origin)>,
     /// Further host paths that saggar itself needs in the sandbox: source, destination, writable, purpose.
     pub runtime_mounts: Vec<(PathBuf, PathBuf, bool, &'static str)>,
+    /// Those of them in which programs make no links.
+    pub linkless_mounts: Vec<PathBuf>,
     /// The upstream of the model API, whose key stays outside the sandbox.
     pub model_api: Option<ModelApiSpec>,
     /// The mailbox of a run.
@@ -112,6 +114,7 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         mailbox: request.mailbox.clone(),
         pinned_paths: request.pinned_paths.clone(),
         git_indices: Vec::new(),
+        linkless_mounts: request.linkless_mounts.clone(),
         hidden_paths: request
             .hidden_paths
             .iter()

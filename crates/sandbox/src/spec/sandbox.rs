@@ -73,6 +73,9 @@ pub struct SandboxSpec {
     pub pinned_paths: Vec<PinnedPath>,
     /// Indices that git finds in an overlay in place of those of the lower layer.
     pub git_indices: Vec<GitIndexSpec>,
+    /// Mounts of git directories, in which programs make no links and no devices (Landlock): git, on the host too, would
+    /// write through a link.
+    pub linkless_mounts: Vec<PathBuf>,
     /// Paths in a mounted tree to mask, each only if it exists: path, origin.
     pub hidden_paths: Vec<(PathBuf, Origin)>,
     /// Paths of `/proc` to mask or make read-only, each only if it exists.

@@ -242,6 +242,7 @@ impl ProtectionFinder<'_> {
                 && (!name.starts_with("alias.") || value.starts_with('!'))
             {
                 self.protect_command_files(&value, work_tree, CONFIGURED_REASON, |_| true);
+                self.note_missing_commands(&value, work_tree);
             }
         }
     }
@@ -328,6 +329,22 @@ impl ProtectionFinder<'_> {
                     value.strip_prefix("~/").and_then(|rest| Some(super::home_directory()?.join(rest)));
                 let path = home.unwrap_or_else(|| PathBuf::from(&value));
                 self.protect_paths_of_outside_configuration(&plain_path(above, &path));
+            }
+        }
+    }
+
+    /// Notes the paths of the work tree that a command names and that do not exist, so that the scan at the end looks for
+    /// them.
+    fn note_missing_commands(&mut self, command: &str, work_tree: &Path) {
+        let is_path = |word: &&str| word.contains('/') && !word.contains("://") && !word.starts_with('-');
+        for word in git_variables::command_words(command).filter(is_path) {
+            if self.unresolved_paths.len() >= MAX_PINS {
+                return;
+            }
+            let Some(path) = self.workspace_relative(work_tree, Path::new(word)) else { continue };
+            let is_missing = self.tree.stat(&path).is_err_and(|errno| errno == saggar_sys::Errno::ENOENT);
+            if is_missing && !path.as_os_str().is_empty() {
+                self.unresolved_paths.push(path);
             }
         }
     }

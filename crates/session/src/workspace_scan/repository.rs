@@ -7,10 +7,11 @@ use super::walk::WorkspaceScan;
 use super::{
     OpenDirectory, QuarantineAction, ScanMeta, git_config, open_directory, open_readable, rebase_todo,
 };
-use saggar_policy::protect::is_git_directory_entry;
+use saggar_policy::protect::{is_above_protected, is_git_directory_entry, protection_reason};
+use saggar_sys::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The most new entries of a hooks directory; one with more is moved as a whole.
 const MAX_HOOKS: usize = 32;
@@ -54,52 +55,76 @@ impl GitDirectory<'_> {
         }
     }
 
-    /// Links through which git would write to another file.
+    /// Links through which git would write to another file. Objects by themselves are not searched: git replaces no file
+    /// there, and there are many.
     fn scan_links(&self, scan: &mut WorkspaceScan<'_, '_>) {
         let mut left = MAX_LINK_ENTRIES;
+        // The top last: a program can fill it.
         let mut pending = vec![PathBuf::new()];
+        let top = OpenDirectory { path: self.here.path, directory: self.here.directory };
+        let is_searched =
+            |name: &OsString| !["worktrees", "modules", "objects"].iter().any(|other| name == other);
+        let below = top.links(left).map(|(_, directories, _)| directories).unwrap_or_default();
+        pending.extend(below.into_iter().filter(is_searched).map(PathBuf::from));
+        pending.extend(["objects/info", "objects/pack"].map(PathBuf::from));
         while let Some(path) = pending.pop() {
-            let below = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
-            let Ok(directory) = open_readable(self.here.directory, below) else { continue };
+            let is_top = path.as_os_str().is_empty();
+            let directory = open_readable(self.here.directory, if is_top { Path::new(".") } else { &path });
+            let directory = match directory {
+                Ok(directory) => directory,
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
+                Err(_) => return self.report_unsearched(&path, scan),
+            };
             let at = self.here.path.join(&path);
             let here = OpenDirectory { path: &at, directory: directory.as_fd() };
-            let Ok((links, directories, count)) = here.links(left) else { continue };
+            let Ok((links, directories, count)) = here.links(left) else {
+                return self.report_unsearched(&path, scan);
+            };
             left = left.saturating_sub(count);
             for name in links {
                 let is_new = |meta: ScanMeta| self.moved || meta.changed(scan.baseline.since_ns);
-                // In old repositories, HEAD is a link to a branch.
-                let is_branch = |target: OsString| target.as_encoded_bytes().starts_with(b"refs/");
-                if here.stat(&name).is_ok_and(is_new) && !here.read_link(&name).is_some_and(is_branch) {
+                let is_head = is_top && name == "HEAD" && here.read_link(&name).is_some_and(is_reference);
+                if here.stat(&name).is_ok_and(is_new) && !is_head {
                     here.report(&name, LINK_REASON, QuarantineAction::Move, scan.on_finding);
                 }
             }
-            let is_written = |name: &OsString| name == "logs" || name == "refs";
-            let is_top = path.as_os_str().is_empty();
-            pending.extend(
-                directories.iter().filter(|name| !is_top || is_written(name)).map(|name| path.join(name)),
-            );
+            if left == 0 {
+                return self.report_unsearched(&path, scan);
+            }
+            if !is_top {
+                pending.extend(directories.iter().map(|name| path.join(name)));
+            }
         }
     }
 
-    /// New entries at the top of a git directory outside of the workspace that are no part of it. Work trees that the
-    /// host's git made there meanwhile are known to it.
+    fn report_unsearched(&self, path: &Path, scan: &mut WorkspaceScan<'_, '_>) {
+        let path = if path.as_os_str().is_empty() { Path::new("HEAD") } else { path };
+        let reason = "cannot be searched for links: run no git there before you have looked";
+        self.here.report_below(path, reason, QuarantineAction::Report, scan.on_finding);
+    }
+
+    /// New entries at the top of a git directory outside of the workspace that are no part of it: those that programs of
+    /// the host obey are moved. Work trees that the host's git made there meanwhile are known to it.
     fn scan_foreign_entries(&self, scan: &mut WorkspaceScan<'_, '_>) {
         let Some(extent) = &scan.baseline.git_directory else { return };
-        let Ok(names) = self.here.names(MAX_LINK_ENTRIES) else { return };
+        let Ok(names) = self.here.names(MAX_LINK_ENTRIES) else {
+            return self.report_unsearched(Path::new(""), scan);
+        };
         let foreign = names.into_iter().filter(|name| !is_git_directory_entry(name));
         let is_hidden = |name: &OsString| extent.foreign.iter().any(|path| path.as_path().starts_with(name));
         let new: Vec<OsString> = foreign.filter(|name| !is_hidden(name)).collect();
         let trees = if new.is_empty() { Vec::new() } else { self.inner_work_trees(scan) };
         for name in new {
             let is_new = |meta: ScanMeta| meta.changed(scan.baseline.since_ns);
-            if self.here.stat(&name).is_ok_and(is_new) && !trees.iter().any(|tree| tree.starts_with(&name)) {
-                self.here.report(
-                    &name,
-                    "is no part of a git directory",
-                    QuarantineAction::Move,
-                    scan.on_finding,
-                );
+            if !self.here.stat(&name).is_ok_and(is_new) || trees.iter().any(|tree| tree.starts_with(&name)) {
+                continue;
             }
+            let path = Path::new(&name);
+            let action = match protection_reason(path).is_some() || is_above_protected(path) {
+                true => QuarantineAction::Move,
+                false => QuarantineAction::Report,
+            };
+            self.here.report(&name, "is no part of a git directory", action, scan.on_finding);
         }
     }
 
@@ -335,6 +360,13 @@ impl GitDirectory<'_> {
             self.report(NAME, why, QuarantineAction::Replace(git_config::render(&kept)), scan);
         }
     }
+}
+
+/// Whether the target of a link is a reference of the same repository, as HEAD was in old repositories.
+fn is_reference(target: OsString) -> bool {
+    let mut parts = Path::new(&target).components();
+    parts.next() == Some(Component::Normal(OsStr::new("refs")))
+        && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The reason for moving a link.

@@ -6,7 +6,7 @@
 
 use crate::host::{HostFacts, PathKind};
 use crate::spec::{MountKind, NetworkSpec, SandboxProfile, SandboxSpec};
-use landlock::{ABI, Access, AccessFs, BitFlags};
+use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
 use saggar_sys::file;
 use saggar_sys::landlock::{BIND_TCP, CONNECT_TCP, RulesetAttr};
 use std::ffi::CString;
@@ -83,6 +83,11 @@ pub(super) fn has_file_rules(profile: SandboxProfile, abi: u32) -> bool {
     abi > 0 && profile != SandboxProfile::Nesting
 }
 
+/// Rights to make what is neither a file nor a directory.
+const LINKS_AND_DEVICES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    MakeSym | MakeChar | MakeBlock | MakeFifo | MakeSock
+});
+
 fn rules(spec: &SandboxSpec, host: &HostFacts, all: BitFlags<AccessFs>, known: ABI) -> Vec<LandlockRule> {
     let read = AccessFs::from_read(known);
     let read_words = "read and execute";
@@ -120,6 +125,9 @@ fn rules(spec: &SandboxSpec, host: &HostFacts, all: BitFlags<AccessFs>, known: A
                     (PathKind::Link(_), _) => return None,
                     (PathKind::File | PathKind::Fifo | PathKind::Device, true) => only_files,
                     (PathKind::File | PathKind::Fifo | PathKind::Device, false) => read & only_files,
+                    (PathKind::Directory, true) if spec.linkless_mounts.contains(&mount.destination) => {
+                        return rule(&mount.destination, all & !LINKS_AND_DEVICES, "files and directories");
+                    }
                     (PathKind::Directory, true) => all,
                     (PathKind::Directory, false) => read,
                 };

@@ -30,6 +30,7 @@ fn lowered(policy: &EffectivePolicy) -> SandboxSpec {
         home,
         program_mounts: Vec::new(),
         runtime_mounts: Vec::new(),
+        linkless_mounts: Vec::new(),
         model_api: None,
         mailbox: None,
         pinned_paths: Vec::new(),
