@@ -1,4 +1,4 @@
-//! What an agent and its scripts said last (FINDINGS N7): in the error, and in the log of the session.
+//! What an agent and its scripts said last: in the error, and in the log of the session.
 
 use super::served::{Ended, Stage};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Repositories as they are (FINDINGS N4): a subdirectory, a linked worktree, a submodule, a bare repository beside its
+//! Repositories as they are: a subdirectory, a linked worktree, a submodule, a bare repository beside its
 //! worktrees. Git works in each, and what the host's git runs is not the sandbox's to write.
 
 use std::fs;

@@ -348,11 +348,15 @@ impl OpenDirectory<'_> {
     /// The names in it: of files and other non-directories, and of directories. Stops after `limit` names,
     /// when the current buffer is consumed.
     fn entries(&self, limit: usize) -> SysResult<(Vec<OsString>, Vec<OsString>)> {
-        // A new open file description, with its own directory offset.
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let own = file::open(self.directory, c".", flags, 0, Resolve::BeneathNoLinks)?;
+        let own = self.open_again()?;
         let (files, directories, _) = self.read_entries(own.as_fd(), limit, &|_, _| true)?;
         Ok((files, directories))
+    }
+
+    /// A new open file description, with its own directory offset.
+    fn open_again(&self) -> SysResult<OwnedFd> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        file::open(self.directory, c".", flags, 0, Resolve::BeneathNoLinks)
     }
 
     /// Reads names through `own`, an unread descriptor of the directory. Files are filtered by `keep`. The
@@ -393,8 +397,7 @@ impl OpenDirectory<'_> {
 
     /// The names of the links and of the directories in it. Stops after `limit` names, when the current buffer is consumed.
     fn links(&self, limit: usize) -> SysResult<(Vec<OsString>, Vec<OsString>, usize)> {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let own = file::open(self.directory, c".", flags, 0, Resolve::BeneathNoLinks)?;
+        let own = self.open_again()?;
         let is_link = |name: &OsStr, kind: FileType| match kind {
             FileType::Unknown => self.stat(name).is_ok_and(|meta| meta.is_link()),
             kind => kind == FileType::Symlink,

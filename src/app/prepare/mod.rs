@@ -3,7 +3,7 @@
 mod protected_paths;
 mod repository;
 
-use repository::RepositoryAccess;
+use repository::{GitMount, RepositoryAccess};
 pub(crate) use repository::{agent_start_directory, start_directory, workspace_of};
 
 use super::program_lookup::{self, ProgramBind, VisibleTrees};
@@ -319,9 +319,10 @@ pub(crate) fn prepare(
         finish_abandoned_scans(Some(&request.workspace));
     }
     let named = protected_paths::find_named(&request, effective)?;
-    let RepositoryAccess { found: git, is_mounted, problem: git_problem } =
+    let RepositoryAccess { found: git, problem: git_problem } =
         repository::find_git_directory(&request, effective);
-    let mut protected = protected_paths::workspace(&request, &policy, git.as_ref(), &named.protected);
+    let of_git = git.as_ref().map(|(git, _)| git);
+    let mut protected = protected_paths::workspace(&request, &policy, of_git, &named.protected);
     if request.changes.is_some() {
         protected.drop_missing();
     }
@@ -338,15 +339,18 @@ pub(crate) fn prepare(
     let mut hidden_paths: Vec<(PathBuf, Origin)> =
         named.hidden.iter().map(|named| (named.path.clone(), agent::layer_origin(&named.layer))).collect();
     let (mut shared, mut linkless_mounts) = (None, Vec::new());
-    if let Some(git) = git {
-        // What is written to an overlay does not reach the host, so neither does this.
-        let is_writable = git.is_writable && request.changes.is_none();
+    if let Some((git, mount)) = git {
+        let is_writable = match mount {
+            // What is written to an overlay does not reach the host, so neither does this.
+            GitMount::BuiltIn => git.is_writable && request.changes.is_none(),
+            GitMount::Layer { is_writable } => is_writable,
+        };
         if is_writable {
             let (pins, unresolved) = protected_paths::git_directory(&git, effective, request.will_start)?;
             protected.pins.extend(pins);
             shared = Some((git.clone(), unresolved));
         }
-        if is_mounted {
+        if mount == GitMount::BuiltIn {
             own.extend(repository::mounts(&git, is_writable, effective));
             linkless_mounts.extend(git.mounts(is_writable).map(|(path, ..)| path));
             hidden_paths.extend(git.foreign.iter().map(|path| (git.common.join(path), Origin::BUILT_IN)));

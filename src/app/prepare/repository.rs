@@ -10,7 +10,7 @@ use crate::session::repository::{
     plain_path,
 };
 use crate::session::unfinished_scan::{PendingScan, find_pending};
-use crate::spec::policy::{BindAccess, EffectivePolicy, FOLDER_FILE_NAMES, PolicyPart};
+use crate::spec::policy::{BindAccess, BindMount, EffectivePolicy, FOLDER_FILE_NAMES, PolicyPart};
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use crate::text::DisplayEscaped;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,25 @@ const HOME_MARKS: [&str; 3] = [".ssh", ".gnupg", ".netrc"];
 #[derive(Debug, Default)]
 pub(super) struct RepositoryAccess {
     /// The directory that programs see.
-    pub(super) found: Option<OutsideGitDirectory>,
-    /// Whether saggar mounts it. Otherwise a layer does.
-    pub(super) is_mounted: bool,
+    pub(super) found: Option<(OutsideGitDirectory, GitMount)>,
     /// Why git does not work in the workspace, for people.
     pub(super) problem: Option<String>,
 }
 
+/// What mounts a git directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GitMount {
+    /// The built-in mounts.
+    BuiltIn,
+    /// A mount of a layer, which may be writable.
+    Layer { is_writable: bool },
+}
+
 impl RepositoryAccess {
+    fn found(git: OutsideGitDirectory, mount: GitMount) -> Self {
+        RepositoryAccess { found: Some((git, mount)), problem: None }
+    }
+
     fn problem(problem: String) -> Self {
         RepositoryAccess { problem: Some(problem), ..RepositoryAccess::default() }
     }
@@ -94,15 +105,18 @@ pub(super) fn find_git_directory(request: &LaunchRequest, policy: &EffectivePoli
     }
     let binds = || policy.files.binds.iter().map(|bind| &bind.value);
     let is_mounted = |directory: &Path| binds().any(|bind| directory.starts_with(&bind.destination));
-    let is_writable = |directory: &Path| {
-        binds().any(|bind| {
-            bind.access == BindAccess::ReadWrite && bind.source == directory && bind.destination == directory
-        })
+    let layer_mount = |directory: &Path| {
+        let is_it = |bind: &BindMount| bind.source == directory && bind.destination == directory;
+        let is_writable = binds().any(|bind| bind.access == BindAccess::ReadWrite && is_it(bind));
+        GitMount::Layer { is_writable }
     };
     let workspace = request.workspace.escaped();
     match find_verified(request) {
         GitDirectoryPlace::Inside => RepositoryAccess::default(),
-        GitDirectoryPlace::Outside(git) if is_mounted(&git.common) => RepositoryAccess::default(),
+        GitDirectoryPlace::Outside(git) if is_mounted(&git.common) => {
+            let mount = layer_mount(&git.common);
+            RepositoryAccess::found(git, mount)
+        }
         GitDirectoryPlace::Outside(git) => {
             let (common, allow_home) = (git.common.escaped(), policy.allow_home.value);
             match (policy.locked_by(PolicyPart::Files), check_workspace(&git.common, allow_home)) {
@@ -112,13 +126,16 @@ pub(super) fn find_git_directory(request: &LaunchRequest, policy: &EffectivePoli
                 (None, Err(error)) => RepositoryAccess::problem(format!(
                     "git does not work in {workspace}: its git directory is not mounted: {error}"
                 )),
-                (None, Ok(())) => RepositoryAccess { found: Some(git), is_mounted: true, problem: None },
+                (None, Ok(())) => RepositoryAccess::found(git, GitMount::BuiltIn),
             }
         }
         GitDirectoryPlace::Unverified(unverified) if is_mounted(&unverified.directory) => RepositoryAccess {
             // Its name is the caller's word for it.
-            found: unverified.if_named.filter(|git| is_writable(&git.common)),
-            ..RepositoryAccess::default()
+            found: unverified.if_named.map(|git| {
+                let mount = layer_mount(&git.common);
+                (git, mount)
+            }),
+            problem: None,
         },
         GitDirectoryPlace::Unverified(unverified) => {
             RepositoryAccess::problem(describe(&request.workspace, &unverified))

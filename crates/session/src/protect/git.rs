@@ -183,11 +183,14 @@ impl ProtectionFinder<'_> {
 
     /// Resolves `path` from `base`, without `..` and `.`, relative to the workspace; `None` outside of it.
     fn workspace_relative(&self, base: &Path, path: &Path) -> Option<PathBuf> {
+        let whole = self.absolute(base, path);
+        whole.strip_prefix(self.workspace).ok().map(Path::to_owned)
+    }
+
+    /// The absolute path, without `..` and `.`, that a configuration means by `path` from `base`.
+    fn absolute(&self, base: &Path, path: &Path) -> PathBuf {
         let home = path.strip_prefix("~").ok().and_then(|rest| Some(super::home_directory()?.join(rest)));
-        let path = home.as_deref().unwrap_or(path);
-        let whole = if path.is_absolute() { path.to_owned() } else { self.workspace.join(base).join(path) };
-        let plain = plain_path(Path::new("/"), &whole);
-        plain.strip_prefix(self.workspace).ok().map(Path::to_owned)
+        plain_path(&self.workspace.join(base), home.as_deref().unwrap_or(path))
     }
 
     pub(super) fn protect_git_directory(
@@ -325,10 +328,7 @@ impl ProtectionFinder<'_> {
         self.protect_paths_in(&text, above, Path::new(""));
         for (name, value) in git_variables::parse_variables(&text) {
             if is_include(&name) && self.workspace_relative(above, Path::new(&value)).is_none() {
-                let home =
-                    value.strip_prefix("~/").and_then(|rest| Some(super::home_directory()?.join(rest)));
-                let path = home.unwrap_or_else(|| PathBuf::from(&value));
-                self.protect_paths_of_outside_configuration(&plain_path(above, &path));
+                self.protect_paths_of_outside_configuration(&self.absolute(above, Path::new(&value)));
             }
         }
     }

@@ -8,6 +8,7 @@ use super::{
     FindingFn, OpenDirectory, QuarantineAction, ScanMeta, git_allow_list, git_config, open_directory,
     open_readable,
 };
+use crate::repository::plain_path;
 use saggar_policy::protect::WORK_TREE_NAMES;
 use saggar_sys::Errno;
 use saggar_sys::file::{self, Resolve};
@@ -67,16 +68,8 @@ impl WorkspaceScan<'_, '_> {
         };
         let path = if path.as_os_str().is_empty() { PathBuf::from(".") } else { path };
         open_directory(self.root, &path).ok()?;
-        // The path contains no link, so `..` removes the component before it.
-        let mut plain = PathBuf::new();
-        for part in path.components() {
-            match part {
-                std::path::Component::ParentDir => _ = plain.pop(),
-                std::path::Component::CurDir => {}
-                part => plain.push(part),
-            }
-        }
-        Some(plain)
+        // The path contains no link.
+        Some(plain_path(Path::new(""), &path))
     }
 
     /// Scans the git directories that others point to, and those that they point to in turn.
@@ -245,7 +238,8 @@ impl WorkTreeWalk<'_, '_> {
         // A program can have removed the files by which git knows it.
         let extent = self.scan.baseline.git_directory.as_ref();
         let is_known = extent.is_some_and(|extent| extent.is_part(path));
-        let is_git = path.file_name().is_some_and(is_dot_git) || is_known || is_part || is_git_directory(has);
+        let is_git =
+            path.file_name().is_some_and(is_dot_git) || is_known || is_part || could_be_git_directory(has);
         if is_git {
             in_git = true;
             self.scan.scan_git_directory(&here, moved);
@@ -495,7 +489,7 @@ fn is_dot_git(name: impl AsRef<OsStr>) -> bool {
 }
 
 /// Whether a directory with these names can be a git directory (gitrepository-layout(5)), or become one.
-fn is_git_directory(has: impl Fn(&str) -> bool) -> bool {
+fn could_be_git_directory(has: impl Fn(&str) -> bool) -> bool {
     has("HEAD") && ["objects", "refs", "commondir", "config"].into_iter().any(&has)
         || has("objects") && has("refs")
 }

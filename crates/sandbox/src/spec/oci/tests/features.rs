@@ -144,7 +144,7 @@ fn its_mount_options_are_those_of_the_specification() {
     assert_eq!(words(&all()["mountOptions"]), specified);
 }
 
-/// FINDINGS O11, O12: an annotation that changes behaviour is listed, and one without effect is a warning.
+/// An annotation that changes behaviour is listed, and one without effect is a warning.
 #[test]
 fn annotations_of_other_runtimes_are_warned_of_unless_they_are_listed() {
     let listed = words(&all()["potentiallyUnsafeConfigAnnotations"]);
