@@ -33,10 +33,10 @@ pub(super) fn read(word: Option<String>, file: Option<&Path>) -> Result<Option<S
     Ok(Some(text.to_owned()))
 }
 
-/// As [`read`], for a command that needs one.
+/// As [`read()`], for a command that needs one.
 ///
 /// # Errors
-/// As [`read`]; [`Code::Usage`] without a prompt.
+/// As [`read()`]; [`Code::Usage`] without a prompt.
 pub(super) fn read_required(word: Option<String>, file: Option<&Path>) -> Result<String> {
     read(word, file)?.ok_or_else(|| {
         Error::new(Code::Usage, "the prompt is missing").hint("write it, or use - or --prompt-file FILE")
