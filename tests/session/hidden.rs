@@ -1,8 +1,6 @@
 //! Files that the policy hides, in the workspaces of sessions: git leaves them alone while a sandbox runs, and what is
 //! kept and applied shows nothing of that.
 
-use std::process::Command;
-
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -18,19 +16,9 @@ fn hiding(caller: Caller, options: &[&str]) -> (Sessions, Value) {
     place.make_file("work/saggar.toml", "[files]\nhide = ['.env']\n");
     place.make_file("work/.env", "SECRET");
     place.make_file("work/code", "old\n");
-    outside(&sessions, &format!("git init -q && {GIT} add -A && {GIT} commit -qm first"));
+    sessions.outside(&format!("git init -q && {GIT} add -A && {GIT} commit -qm first"));
     let session = sessions.create("dev", options);
     (sessions, session)
-}
-
-/// Runs a shell script in the folder, outside; what it printed.
-#[track_caller]
-fn outside(sessions: &Sessions, script: &str) -> String {
-    let mut command: Command = sessions.stage.place.command("/bin/sh".as_ref());
-    command.arg("-c").arg(script).current_dir(sessions.stage.work());
-    let ended = sessions.stage.run(command);
-    assert_eq!(ended.code, 0, "{script}: {ended:?}");
-    ended.stdout
 }
 
 /// Runs a shell script in the sandbox; what it printed.
@@ -50,7 +38,7 @@ as_each_caller! {
             let (sessions, session) = hiding(caller, options);
             let index = sessions.directory("dev").join(place).join(".git/index");
             let kept = format!("GIT_INDEX_FILE={} git ls-files -t .env", index.display());
-            let before = outside(&sessions, "sha256sum .git/index; git ls-files -t");
+            let before = sessions.outside("sha256sum .git/index; git ls-files -t");
             let look = "git status --porcelain; git ls-files -t .env";
             assert_eq!(inside(&session, look), "S .env\n", "{place}");
             inside(&session, &format!("echo new >code && {GIT} commit -qam second && git reset -q --hard"));
@@ -58,18 +46,18 @@ as_each_caller! {
             let watch = supervisor(&session);
             watch.signal(Signal::SIGTERM);
             watch.wait_gone("the supervisor");
-            assert_eq!(outside(&sessions, &kept), "H .env\n", "{place}");
+            assert_eq!(sessions.outside(&kept), "H .env\n", "{place}");
 
             sessions.ok(&["resume", "dev"]);
             let session = sessions.show("dev");
             assert_eq!(inside(&session, look), "S .env\n", "{place}");
             assert_eq!(inside(&session, "git show HEAD:code HEAD:.env"), "new\nSECRET", "{place}");
             sessions.ok(&["end", "dev"]);
-            assert_eq!(outside(&sessions, &kept), "H .env\n", "{place}");
+            assert_eq!(sessions.outside(&kept), "H .env\n", "{place}");
             let changes = sessions.ok(&["diff", "dev"]);
             assert!(changes.contains("M code\n") && !changes.contains(".env"), "{place}: {changes}");
-            assert_eq!(outside(&sessions, "sha256sum .git/index; git ls-files -t"), before, "{place}");
-            assert_eq!(outside(&sessions, "cat .env; git status --porcelain"), "SECRET", "{place}");
+            assert_eq!(sessions.outside("sha256sum .git/index; git ls-files -t"), before, "{place}");
+            assert_eq!(sessions.outside("cat .env; git status --porcelain"), "SECRET", "{place}");
         }
     }
 

@@ -75,6 +75,16 @@ impl Sessions {
         text(&json(said.lines().last().expect("a message")), "result")
     }
 
+    /// Runs a shell script of the caller in the folder of the stage, outside; what it printed.
+    #[track_caller]
+    pub(crate) fn outside(&self, script: &str) -> String {
+        let mut command = self.stage.place.command("/bin/sh".as_ref());
+        command.arg("-c").arg(script).current_dir(self.stage.work());
+        let ended = self.stage.run(command);
+        assert_eq!(ended.code, 0, "{script}: {ended:?}");
+        ended.stdout
+    }
+
     /// The directory of a session.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         self.stage.place.join("state/saggar/sessions").join(name)

@@ -1,7 +1,6 @@
 //! `session create --worktree`: a worktree of the caller's repository for each session.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use super::stage::{Sessions, supervisor, text};
 use crate::support::caller::Caller;
@@ -12,18 +11,8 @@ fn sessions(caller: Caller) -> Sessions {
     let sessions = Sessions::new(caller);
     sessions.stage.place.make_file("work/file", "one\n");
     let script = "git init -q -b main . && git config user.name t && git config user.email t@t && git add -A && git commit -qm first";
-    outside(&sessions, script);
+    sessions.outside(script);
     sessions
-}
-
-/// Runs a shell script in the repository, outside; what it printed.
-#[track_caller]
-fn outside(sessions: &Sessions, script: &str) -> String {
-    let mut command: Command = sessions.stage.place.command("/bin/sh".as_ref());
-    command.arg("-c").arg(script).current_dir(sessions.stage.work());
-    let ended = sessions.stage.run(command);
-    assert_eq!(ended.code, 0, "{script}: {ended:?}");
-    ended.stdout
 }
 
 /// Runs a shell command in the sandbox of a session, which must succeed.
@@ -47,7 +36,7 @@ as_each_caller! {
             inside(&sessions, name, &format!("test -z \"$(git status --porcelain)\" && echo {word} > file && git commit -qam {word}"));
         }
         let log = "git log --format=%s%d main fix-1 fix-2 | sort && cat file && git status --porcelain";
-        assert_eq!(outside(&sessions, log), "due (fix-2)\nfirst (HEAD -> main)\nuno (fix-1)\none\n");
+        assert_eq!(sessions.outside(log), "due (fix-2)\nfirst (HEAD -> main)\nuno (fix-1)\none\n");
         // A session continues where it was.
         let watch = supervisor(&sessions.show("one"));
         watch.signal(Signal::SIGTERM);
@@ -57,13 +46,13 @@ as_each_caller! {
         sessions.ok(&["end", "one"]);
         sessions.ok(&["remove", "one"]);
         sessions.ok(&["end", "--remove", "two"]);
-        assert_eq!(outside(&sessions, "git worktree list | wc -l && git branch --format='%(refname:short)'"), "1\nfix-1\nfix-2\nmain\n");
+        assert_eq!(sessions.outside("git worktree list | wc -l && git branch --format='%(refname:short)'"), "1\nfix-1\nfix-2\nmain\n");
         assert!(!worktree(&sessions, "one").exists());
     }
 
     fn changes_that_are_not_committed_are_not_lost(caller) {
         let sessions = sessions(caller);
-        outside(&sessions, "git branch there");
+        sessions.outside("git branch there");
         sessions.create("one", &["--worktree", "there"]);
         inside(&sessions, "one", "echo more > new");
         sessions.run(&["end", "--remove", "one"]).refused(125, &["worktrees/one", "untracked", "--force"]);
@@ -73,7 +62,7 @@ as_each_caller! {
         assert_eq!(std::fs::read_to_string(worktree(&sessions, "one").join("new")).unwrap(), "more\n");
         sessions.ok(&["remove", "--force", "one"]);
         assert!(!worktree(&sessions, "one").exists());
-        assert_eq!(outside(&sessions, "git worktree list | wc -l"), "1\n");
+        assert_eq!(sessions.outside("git worktree list | wc -l"), "1\n");
     }
 
     fn a_start_that_fails_leaves_neither_worktree_nor_branch(caller) {
@@ -92,7 +81,7 @@ as_each_caller! {
             for word in words {
                 assert!(ended.stderr.contains(word), "{options:?}: {ended:?}");
             }
-            assert_eq!(outside(&sessions, "git worktree list | wc -l && git branch | wc -l"), "1\n1\n", "{options:?}");
+            assert_eq!(sessions.outside("git worktree list | wc -l && git branch | wc -l"), "1\n1\n", "{options:?}");
             assert!(!worktree(&sessions, "one").exists(), "{options:?}");
         }
     }
@@ -103,14 +92,14 @@ as_each_caller! {
         sessions.create("one", &["--worktree", "w1"]);
         inside(&sessions, "one", "git checkout -q --detach && git commit -q --allow-empty -m lost && git worktree lock .");
         sessions.run(&["end", "--remove", "one"]).refused(125, &["on no branch", "session remove --force"]);
-        outside(&sessions, "git worktree unlock ../state/saggar/worktrees/one; git branch kept worktrees/one/HEAD; git worktree lock ../state/saggar/worktrees/one");
+        sessions.outside("git worktree unlock ../state/saggar/worktrees/one; git branch kept worktrees/one/HEAD; git worktree lock ../state/saggar/worktrees/one");
         sessions.run(&["remove", "one"]).refused(125, &["locked"]);
         sessions.ok(&["remove", "--force", "one"]);
         sessions.create("one", &["--worktree", "w1"]);
         sessions.ok(&["end", "one"]);
-        outside(&sessions, "rm -r ../state/saggar/worktrees/one");
+        sessions.outside("rm -r ../state/saggar/worktrees/one");
         sessions.ok(&["remove", "one"]);
-        assert_eq!(outside(&sessions, "git worktree list | wc -l"), "1\n");
+        assert_eq!(sessions.outside("git worktree list | wc -l"), "1\n");
         sessions.create("one", &["--worktree", "w1"]);
         sessions.ok(&["end", "--remove", "one"]);
     }
@@ -121,7 +110,7 @@ as_each_caller! {
         let ran = sessions.stage.place.join("ran");
         let script = format!("#!/bin/sh\ntouch {}\ncat\n", ran.display());
         sessions.stage.place.make_file("work/evil", &script);
-        outside(&sessions, "chmod +x evil; mkdir .hooks tools; cp evil .hooks/post-checkout; cp evil .hooks/post-index-change; cp evil tools/filter
+        sessions.outside("chmod +x evil; mkdir .hooks tools; cp evil .hooks/post-checkout; cp evil .hooks/post-index-change; cp evil tools/filter
             echo '*.dat filter=x' > .gitattributes; echo 1 > a.dat; git add -A; git commit -qm evil; git branch evil; rm -r tools/filter .hooks
             git config core.hooksPath .hooks; git config filter.x.clean ./tools/filter; git config filter.x.smudge ./tools/filter");
         sessions.create("one", &["--worktree", "evil"]);
@@ -144,7 +133,7 @@ as_each_caller! {
         let sessions = sessions(caller);
         let place = &sessions.stage.place;
         let (free, common) = (place.make_dir("free", 0o755), sessions.stage.work().join(".git"));
-        outside(&sessions, "git worktree add -q ../wt");
+        sessions.outside("git worktree add -q ../wt");
         sessions.create("one", &["--workspace", free.to_str().unwrap()]);
         // It knows a part that names its workspace.
         std::fs::write(common.join("worktrees/wt/gitdir"), format!("{}\n", free.join(".git").display())).unwrap();

@@ -31,13 +31,26 @@ pub struct OutsideGitDirectory {
     /// Entries that are no part of a git directory, such as the other work trees of a bare repository that contains
     /// its work trees; relative to [`OutsideGitDirectory::common`].
     pub foreign: Vec<PathBuf>,
-    /// When the workspace's file `.git` changed last, in nanoseconds: no program can set that (stat(2), `st_ctim`).
-    pub pointer_changed_ns: i128,
     /// Whether the caller can write in it.
     pub is_writable: bool,
 }
 
 impl OutsideGitDirectory {
+    /// Examines the git directory `common`, open as `tree`, of a workspace.
+    fn examine(
+        tree: &BoundedTree,
+        common: PathBuf,
+        worktree: Option<PathBuf>,
+        workspace: &Path,
+    ) -> Result<Self, UnverifiedReason> {
+        if !is_git_directory(tree, Path::new("")) {
+            return Err(UnverifiedReason::NotOne);
+        }
+        let foreign = foreign_entries(tree, &common, workspace).ok_or(UnverifiedReason::ForeignFiles)?;
+        let is_writable = tree.check_writable(Path::new("")).is_ok();
+        Ok(OutsideGitDirectory { common, worktree, foreign, is_writable })
+    }
+
     /// The mounts that show it: path, whether it is writable, purpose. The parts of other worktrees are read-only, because
     /// git removes those of worktrees that it does not see (git-worktree(1), `prune`).
     pub fn mounts(&self, is_writable: bool) -> impl Iterator<Item = (PathBuf, bool, &'static str)> {
@@ -110,7 +123,6 @@ struct GitPointer {
     /// The directory, open.
     git: BoundedTree,
     is_link: bool,
-    changed_ns: i128,
 }
 
 impl GitPointer {
@@ -126,7 +138,7 @@ impl GitPointer {
         };
         let directory = plain_path(workspace, &target?);
         let git = BoundedTree::open(&directory).ok().filter(|_| !directory.starts_with(workspace))?;
-        Some(GitPointer { directory, git, is_link: meta.is_link(), changed_ns: meta.changed_ns() })
+        Some(GitPointer { directory, git, is_link: meta.is_link() })
     }
 
     fn verify(&self, tree: &BoundedTree, workspace: &Path) -> Result<OutsideGitDirectory, UnverifiedReason> {
@@ -141,7 +153,8 @@ impl GitPointer {
         let common =
             read_pointer(git, Path::new("commondir"), "").map(|common| plain_path(directory, &common));
         let dot_git = workspace.join(".git");
-        let found = match common.filter(|common| common != directory) {
+        let shared;
+        let (shared, common, part) = match common.filter(|common| common != directory) {
             Some(common) => {
                 let parts =
                     directory.parent().filter(|parts| parts.file_name() == Some(OsStr::new("worktrees")));
@@ -153,44 +166,23 @@ impl GitPointer {
                 if named.is_none_or(|named| named != dot_git) {
                     return Err(UnverifiedReason::MovedWorktree);
                 }
-                let shared = BoundedTree::open(&common).map_err(|_| UnverifiedReason::NotOne)?;
+                shared = BoundedTree::open(&common).map_err(|_| UnverifiedReason::NotOne)?;
                 let part = directory.strip_prefix(&common).ok().map(Path::to_owned);
-                self.accept(&shared, common, part, workspace)?
+                (&shared, common, part)
             }
             None => {
                 if submodule_work_tree(git, directory).is_none_or(|named| named != workspace) {
                     return Err(UnverifiedReason::NamesAnother);
                 }
-                self.accept(git, directory.clone(), None, workspace)?
+                (git, directory.clone(), None)
             }
         };
+        let found = OutsideGitDirectory::examine(shared, common, part, workspace)?;
         let owner = |tree: &BoundedTree| tree.root_meta().map(|meta| meta.owner().0).ok();
-        let shared = BoundedTree::open(&found.common).ok();
-        if [shared.as_ref(), Some(git)].iter().any(|git| git.and_then(owner) != owner(tree)) {
+        if [shared, git].iter().any(|git| owner(git) != owner(tree)) {
             return Err(UnverifiedReason::Owner);
         }
         Ok(found)
-    }
-
-    fn accept(
-        &self,
-        tree: &BoundedTree,
-        common: PathBuf,
-        worktree: Option<PathBuf>,
-        workspace: &Path,
-    ) -> Result<OutsideGitDirectory, UnverifiedReason> {
-        if !is_git_directory(tree, Path::new("")) {
-            return Err(UnverifiedReason::NotOne);
-        }
-        let foreign = foreign_entries(tree, &common, workspace).ok_or(UnverifiedReason::ForeignFiles)?;
-        let is_writable = tree.check_writable(Path::new("")).is_ok();
-        Ok(OutsideGitDirectory {
-            common,
-            worktree,
-            foreign,
-            pointer_changed_ns: self.changed_ns,
-            is_writable,
-        })
     }
 }
 
@@ -214,7 +206,8 @@ pub fn find_git_directory(workspace: &Path) -> GitDirectoryPlace {
         Err(reason) => GitDirectoryPlace::Unverified(UnverifiedGitDirectory {
             directory: pointer.directory.clone(),
             reason,
-            if_named: pointer.accept(&pointer.git, pointer.directory.clone(), None, workspace).ok(),
+            if_named: OutsideGitDirectory::examine(&pointer.git, pointer.directory.clone(), None, workspace)
+                .ok(),
         }),
     }
 }

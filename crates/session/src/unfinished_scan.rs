@@ -14,6 +14,7 @@
 
 use crate::repository::{GitDirectoryPlace, find_git_directory};
 use crate::workspace_scan::baseline::WorkspaceBaseline;
+use crate::workspace_scan::nanoseconds;
 use nix::fcntl::{Flock, FlockArg};
 use saggar_sandbox::state;
 use saggar_sandbox::state::base64_bytes::Base64Bytes;
@@ -149,6 +150,11 @@ impl UnfinishedScan {
 /// The pending scans of dead supervisors, for `workspace` and the git directories of its repository, or for all; each is
 /// locked until it is dropped. A sandbox whose programs do not exit is left for later.
 pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
+    let entries = fs::read_dir(records_directory()).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
     let prefixes = workspace.map(|at| {
         let outside = match find_git_directory(at) {
             GitDirectoryPlace::Inside => at.join(".git"),
@@ -158,8 +164,6 @@ pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
         [path_hash(at), shared_name(at), shared_name(&outside)]
     });
     let mut left = Vec::new();
-    let entries = fs::read_dir(records_directory()).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
     names.retain(|name| {
         name.to_str().is_some_and(|name| {
             let is_asked_for =
@@ -176,32 +180,24 @@ pub fn find_abandoned(workspace: Option<&Path>) -> Vec<AbandonedScan> {
     left
 }
 
-/// A sandbox whose workspace contains a path, and which was not scanned yet.
-#[derive(Debug)]
-pub struct PendingScan {
-    /// Its workspace.
-    pub workspace: PathBuf,
-    /// The clock of time stamps at its start, in nanoseconds.
-    pub since_ns: i128,
-}
-
-/// The sandboxes that can have changed `path`, and whose scans are pending.
-pub fn find_pending(path: &Path) -> Vec<PendingScan> {
+/// The workspaces of sandboxes that could have written `file` as it is, and whose scans are pending.
+pub fn pending_writers(file: &Path) -> Vec<PathBuf> {
     #[derive(Deserialize)]
     struct Start {
         since_ns: i128,
     }
+    let Ok(meta) = file.symlink_metadata() else { return Vec::new() };
+    // No program can set this time.
+    let changed = nanoseconds(meta.ctime(), meta.ctime_nsec());
     let entries = fs::read_dir(records_directory()).into_iter().flatten().flatten();
-    let hashes: Vec<String> = path.ancestors().map(path_hash).collect();
+    let hashes: Vec<String> = file.ancestors().map(path_hash).collect();
     let is_above = |name: &str| hashes.iter().any(|hash| name.starts_with(hash)) && name.ends_with(".json");
     entries
         .filter(|entry| entry.file_name().to_str().is_some_and(is_above))
         .filter_map(|entry| parse_record::<Start>(&entry.path()))
-        .map(|record| PendingScan {
-            workspace: record.workspace.into_path(),
-            since_ns: record.recorded.since_ns,
-        })
-        .filter(|pending| path.starts_with(&pending.workspace))
+        .filter(|record| changed >= record.recorded.since_ns)
+        .map(|record| record.workspace.into_path())
+        .filter(|workspace| file.starts_with(workspace))
         .collect()
 }
 

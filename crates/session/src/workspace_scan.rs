@@ -481,7 +481,7 @@ impl From<&Statx> for ScanMeta {
     }
 }
 
-fn nanoseconds(seconds: i64, nanos: i64) -> i128 {
+pub(crate) fn nanoseconds(seconds: i64, nanos: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanos)
 }
 

@@ -9,7 +9,7 @@ use crate::session::repository::{
     self, GitDirectoryPlace, OutsideGitDirectory, UnverifiedGitDirectory, UnverifiedReason, find_work_tree,
     plain_path,
 };
-use crate::session::unfinished_scan::{PendingScan, find_pending};
+use crate::session::unfinished_scan::pending_writers;
 use crate::spec::policy::{BindAccess, BindMount, EffectivePolicy, FOLDER_FILE_NAMES, PolicyPart};
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use crate::text::DisplayEscaped;
@@ -163,10 +163,8 @@ fn find_verified(request: &LaunchRequest) -> GitDirectoryPlace {
         found = find();
     }
     let GitDirectoryPlace::Outside(git) = found else { return found };
-    let wrote = |pending: &PendingScan| {
-        git.pointer_changed_ns >= pending.since_ns && !git.common.starts_with(&pending.workspace)
-    };
-    if find_pending(&request.workspace).iter().any(wrote) {
+    let writers = pending_writers(&request.workspace.join(".git"));
+    if writers.iter().any(|workspace| !git.common.starts_with(workspace)) {
         let (directory, reason) = (git.common, UnverifiedReason::WritableByOthers);
         return GitDirectoryPlace::Unverified(UnverifiedGitDirectory { directory, reason, if_named: None });
     }

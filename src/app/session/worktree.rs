@@ -14,7 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::SandboxId;
 use crate::session::remove::remove_directory;
 use crate::session::repository::{GitDirectoryPlace, find_git_directory};
-use crate::session::unfinished_scan::find_pending;
+use crate::session::unfinished_scan::pending_writers;
 use crate::state;
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use crate::text::DisplayEscaped;
@@ -209,9 +209,7 @@ fn check_repository(repository: &Path) -> Result<()> {
     }
     for name in ["config", "config.worktree"] {
         let file = repository.join(name);
-        let Ok(meta) = file.symlink_metadata() else { continue };
-        let changed = i128::from(meta.ctime()) * 1_000_000_000 + i128::from(meta.ctime_nsec());
-        if find_pending(&file).iter().any(|pending| changed >= pending.since_ns) {
+        if !pending_writers(&file).is_empty() {
             let message = format!("a sandbox that runs could have written {}", file.display());
             return Err(Error::new(Code::Refused, message).hint("end that sandbox first"));
         }

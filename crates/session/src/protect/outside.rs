@@ -9,8 +9,8 @@ use saggar_sandbox::spec::Origin;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Directories that are read-only as a whole, also if they do not exist at the start: git directories of submodules, which
-/// the host's git would take over when it initializes one of that name.
+/// The git directories of submodules, read-only as a whole and also if there are none at the start: the host's git would
+/// take one over when it initializes a submodule of that name.
 const MODULES: &str = "modules";
 /// Further directories that are read-only: no work on a linked worktree needs them.
 const READ_ONLY_DIRECTORIES: [&str; 3] = ["branches", "remotes", "rr-cache"];

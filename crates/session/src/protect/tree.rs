@@ -41,11 +41,6 @@ impl TreeMeta {
         self.is_of_type(libc::S_IFLNK)
     }
 
-    /// The time of its last change in nanoseconds (stat(2), `st_ctim`).
-    pub(crate) fn changed_ns(&self) -> i128 {
-        i128::from(self.0.st_ctime) * 1_000_000_000 + i128::from(self.0.st_ctime_nsec)
-    }
-
     /// The file system (stat(2), `st_dev`).
     pub(crate) fn device(&self) -> u64 {
         self.0.st_dev

@@ -58,29 +58,37 @@ impl GitDirectory<'_> {
     /// Links through which git would write to another file. Objects by themselves are not searched: git replaces no file
     /// there, and there are many.
     fn scan_links(&self, scan: &mut WorkspaceScan<'_, '_>) {
-        let mut left = MAX_LINK_ENTRIES;
-        // The top last: a program can fill it.
-        let mut pending = vec![PathBuf::new()];
-        let top = OpenDirectory { path: self.here.path, directory: self.here.directory };
+        // The top has a bound of its own: a program can fill it.
+        let (directories, _) = self.report_links(Path::new(""), MAX_LINK_ENTRIES, scan);
         let is_searched =
             |name: &OsString| !["worktrees", "modules", "objects"].iter().any(|other| name == other);
-        let below = top.links(left).map(|(_, directories, _)| directories).unwrap_or_default();
-        pending.extend(below.into_iter().filter(is_searched).map(PathBuf::from));
+        let mut pending: Vec<PathBuf> =
+            directories.into_iter().filter(is_searched).map(PathBuf::from).collect();
         pending.extend(["objects/info", "objects/pack"].map(PathBuf::from));
-        while let Some(path) = pending.pop() {
-            let is_top = path.as_os_str().is_empty();
-            let directory = open_readable(self.here.directory, if is_top { Path::new(".") } else { &path });
-            let directory = match directory {
-                Ok(directory) => directory,
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
-                Err(_) => return self.report_unsearched(&path, scan),
-            };
-            let at = self.here.path.join(&path);
-            let here = OpenDirectory { path: &at, directory: directory.as_fd() };
-            let Ok((links, directories, count)) = here.links(left) else {
-                return self.report_unsearched(&path, scan);
-            };
+        let mut left = MAX_LINK_ENTRIES;
+        while left > 0
+            && let Some(path) = pending.pop()
+        {
+            let (directories, count) = self.report_links(&path, left, scan);
             left = left.saturating_sub(count);
+            pending.extend(directories.iter().map(|name| path.join(name)));
+        }
+    }
+
+    /// Reports the new links in the directory `path`, and the directory itself if it cannot be read or has `limit` entries.
+    /// Returns its directories and the number of its entries.
+    fn report_links(
+        &self,
+        path: &Path,
+        limit: usize,
+        scan: &mut WorkspaceScan<'_, '_>,
+    ) -> (Vec<OsString>, usize) {
+        let is_top = path.as_os_str().is_empty();
+        let at = self.here.path.join(path);
+        let opened = open_readable(self.here.directory, if is_top { Path::new(".") } else { path });
+        let read = opened.and_then(|directory| {
+            let here = OpenDirectory { path: &at, directory: directory.as_fd() };
+            let (links, directories, count) = here.links(limit)?;
             for name in links {
                 let is_new = |meta: ScanMeta| self.moved || meta.changed(scan.baseline.since_ns);
                 let is_head = is_top && name == "HEAD" && here.read_link(&name).is_some_and(is_reference);
@@ -88,13 +96,14 @@ impl GitDirectory<'_> {
                     here.report(&name, LINK_REASON, QuarantineAction::Move, scan.on_finding);
                 }
             }
-            if left == 0 {
-                return self.report_unsearched(&path, scan);
-            }
-            if !is_top {
-                pending.extend(directories.iter().map(|name| path.join(name)));
-            }
+            Ok((directories, count))
+        });
+        match read {
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return (Vec::new(), 0),
+            Ok((directories, count)) if count < limit => return (directories, count),
+            _ => self.report_unsearched(path, scan),
         }
+        read.unwrap_or_default()
     }
 
     fn report_unsearched(&self, path: &Path, scan: &mut WorkspaceScan<'_, '_>) {
