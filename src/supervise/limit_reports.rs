@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | pids | when the first fork fails; with version 1 perhaps at the end | `pids.events` |
 //! | cpu | at the end, if programs waited for long | `cpu.stat` |
+//! | memory | at the end, if other programs than the main one were killed | `memory.events`; `memory.oom_control` |
 //! | disk, fsize | at the end | the disk is full; the program was killed by SIGXFSZ |
 //!
-//! A program that is killed at the memory limit has an event of its own ([`super::memory`]), and a limit of time ends the
-//! sandbox ([`super::time_limits`]).
+//! A main program that is killed at the memory limit is reported as the reason of the end, and commands of a server as
+//! they are killed ([`super::memory`]). A limit of time ends the sandbox ([`super::time_limits`]).
 
 use super::status::{ExceededLimit, StatusEvent, StatusWriter};
 use crate::cgroup::SandboxCgroups;
@@ -72,16 +73,23 @@ impl LimitReports {
         }
     }
 
-    /// Reports at the end what was not reported before. `limit` is what is known of the end of the program.
+    /// Reports at the end what was not reported before. `limit` is what is known of the end of the program, and
+    /// `reported_kills` the number of programs whose end at the memory limit was reported.
     pub(super) fn finish(
         &mut self,
         id: &str,
-        (limit, usage): (Option<ExceededLimit>, Option<&SandboxUsage>),
+        (limit, usage, reported_kills): (Option<ExceededLimit>, Option<&SandboxUsage>, u64),
         policy: &EffectivePolicy,
         status: &mut StatusWriter,
     ) {
         if usage.is_some_and(SandboxUsage::has_refused_forks) {
             self.report_pids(id, policy, status);
+        }
+        if let Some(usage) = usage.filter(|_| limit != Some(ExceededLimit::Memory)) {
+            let kills = usage.oom_kills.unwrap_or(0).saturating_sub(reported_kills);
+            if kills > 0 {
+                report(id, ExceededLimit::Memory, &usage.describe_oom_kills(kills), status);
+            }
         }
         let waited = usage.and_then(|usage| usage.cpu_throttled_usec).map(Duration::from_micros);
         if let Some(waited) = waited.filter(|waited| is_notable(*waited, self.began.elapsed())) {

@@ -171,6 +171,11 @@ impl MemoryGuard {
             .then(|| self.rest_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now)))
     }
 
+    /// The number of killed programs that were reported while the sandbox ran.
+    pub(super) fn reported_kills(&self) -> u64 {
+        self.counted_kills
+    }
+
     /// Reports OOM kills, one event per process if the kernel names them.
     fn report_kills(&mut self, id: &str, kills: u64, status: &mut StatusWriter) {
         // Kills in a command are counted together at its end ([`count_unreported_kills`]).

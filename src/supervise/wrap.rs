@@ -139,7 +139,7 @@ pub fn run(mut job: WrapJob<'_>, launched: LaunchedSandbox) -> (Result<u8>, Opti
             };
             let marks = ExitEvidence { usage: usage.as_ref(), signal, disk_is_full: seen.disk_is_full };
             let (id, limit) = (job.id, limit.or_else(|| ExceededLimit::from_evidence(reason, marks)));
-            end.limit_reports.finish(id, (limit, usage.as_ref()), job.policy, &mut job.status);
+            end.limit_reports.finish(id, (limit, usage.as_ref(), 0), job.policy, &mut job.status);
             job.status.write(&StatusEvent::Exited { id, reason, exit_code, signal, limit, message, usage });
             Ok(if reason == ExitReason::Timeout { status::TIME_LIMIT } else { ended.exit_status() })
         }

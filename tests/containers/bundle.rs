@@ -16,7 +16,7 @@ use saggar::plan::container::ContainerFilter;
 use saggar::spec::ProgramSpec;
 use saggar::spec::container::{
     Capabilities, ContainerMount, ContainerMountKind, ContainerSpec, CpuAffinity, DeviceSpec, Hooks,
-    IdExtent, IdMaps, Namespace, Namespaces, ProcessSpec, RootFilesystem, TimeOffsets,
+    IdExtent, IdMaps, Namespace, Namespaces, ProcessSpec, RootFilesystem, SourceLink, TimeOffsets,
 };
 use tempfile::TempDir;
 
@@ -76,6 +76,8 @@ fn any_mount(at: &str, kind: ContainerMountKind, set: u64) -> ContainerMount {
         clear_recursive: 0,
         propagation: Vec::new(),
         idmap: None,
+        source_link: SourceLink::Target,
+        covers_link: false,
     }
 }
 

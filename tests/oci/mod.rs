@@ -16,6 +16,7 @@ mod hooks;
 mod ids;
 mod kill;
 mod killed;
+mod limits;
 mod listing;
 mod many;
 mod mounts;

@@ -7,6 +7,8 @@ use crate::support::place::Place;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 /// Every word with what a new mount shows of it: options of the mount, options of the file system. Those of which
 /// nothing is to be seen are there to be taken. Without `bind`, `rbind` and `remount`, which need something to be
@@ -225,5 +227,57 @@ as_each_caller! {
         assert!(said.stderr.contains("Read-only file system"), "{said:?}");
         assert!(!said.stdout.contains("here"), "{said:?}");
         assert!(!data.join("new").exists());
+    }
+
+    /// Options of crun(1): a link at either end of a bind mount is not followed.
+    fn links_at_the_ends_of_a_bind_mount_are_not_followed_on_request(caller) {
+        let bench = Bench::new(caller);
+        bench.place.make_file("target", "of the host\n");
+        bench.place.make_file("plain", "plain\n");
+        let (link, root) = (bench.place.join("link"), bench.bundle().join("rootfs"));
+        symlink("target", &link).unwrap();
+        let run = |options: &[&str], source: &Path, script: &str| {
+            let options: Vec<&str> = ["bind"].iter().chain(options).copied().collect();
+            bench.configure(|config| {
+                config["process"]["args"] = json!(["/bin/sh", "-c", script]);
+                config["mounts"].as_array_mut().unwrap().push(json!({ "destination": "/at", "source": source,
+                    "options": options }));
+            });
+            bench.run(&bench.id())
+        };
+        let clean = || { let _ = fs::remove_file(root.join("at")); };
+
+        assert_eq!(run(&[], &link, "cat /at").ok().stdout, "of the host\n");
+        clean();
+        // The link is there, and leads nowhere in the container.
+        let said = run(&["src-nofollow"], &link, "busybox readlink /at; cat /at");
+        assert!(said.stdout == "target\n" && said.stderr.contains("No such file"), "{said:?}");
+        clean();
+        assert_eq!(run(&["src-nofollow"], &bench.place.join("plain"), "cat /at").ok().stdout, "plain\n");
+        clean();
+
+        // No mount is made, and a second container of the same root file system finds its link.
+        let script = "busybox readlink /at; busybox grep -c ' /at ' /proc/self/mountinfo";
+        for _ in 0..2 {
+            let said = run(&["copy-symlink"], &link, script);
+            assert_eq!(said.stdout, "target\n0\n", "{said:?}");
+            assert_eq!(fs::read_link(root.join("at")).unwrap(), Path::new("target"));
+        }
+        clean();
+        symlink("another", root.join("at")).unwrap();
+        run(&["copy-symlink"], &link, "true").fails("copy-symlink: something else");
+        clean();
+        assert_eq!(run(&["copy-symlink"], &bench.place.join("plain"), "cat /at").ok().stdout, "plain\n");
+        clean();
+
+        // The link at the destination is covered, and what it leads to is left alone.
+        fs::write(root.join("etc/victim"), "of the image\n").unwrap();
+        symlink("/etc/victim", root.join("at")).unwrap();
+        let both = "cat /at /etc/victim";
+        assert_eq!(run(&[], &bench.place.join("plain"), both).ok().stdout, "plain\nplain\n");
+        assert_eq!(run(&["dest-nofollow"], &bench.place.join("plain"), both).ok().stdout, "plain\nof the image\n");
+        // Where nothing is, a file is made.
+        clean();
+        assert_eq!(run(&["dest-nofollow"], &bench.place.join("plain"), "cat /at").ok().stdout, "plain\n");
     }
 }

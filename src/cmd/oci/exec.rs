@@ -4,10 +4,12 @@ use super::cgroups::{CgroupWithResctrl, InitCgroup, JoinedCgroup};
 use super::console::adopt_host_size;
 use super::container::{ContainerStatus, LoadedContainer};
 use super::creation::{CreationMode, console};
+use super::out_of_memory::OomReporter;
 use super::socket_activation::PassedDescriptors;
 use super::{OciContext, filter, foreground, pid_file, wrong_status_error};
 use crate::cgroup::{CgroupDriver, CgroupHandle};
 use crate::cli::oci::ExecArgs;
+use crate::error::status::of_signal as status_of_signal;
 use crate::error::{Code, Error, Result};
 use crate::launch::container::{
     self as launch, ConsoleTarget, ContainerCgroup, ContainerOptions, LaunchedProcess,
@@ -48,7 +50,14 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
     }
     match signals {
         None => Ok(0),
-        Some(signals) => foreground::wait(&init, init.terminal.as_ref(), &signals, false),
+        Some(signals) => {
+            let oom = target.group().ok().map(OomReporter::new);
+            let ended = foreground::wait(&init, init.terminal.as_ref(), &signals, false)?;
+            if let Some(oom) = oom.filter(|_| ended == status_of_signal(libc::SIGKILL)) {
+                oom.report(&target.record.id);
+            }
+            Ok(ended)
+        }
     }
 }
 

@@ -28,6 +28,7 @@ mod foreground;
 mod kill;
 mod list;
 mod orphaned;
+mod out_of_memory;
 mod pause;
 mod pid_file;
 mod ps;
@@ -173,11 +174,8 @@ fn install_log(global: &OciGlobalArgs) -> Result<()> {
         (_, Some(OciLogLevel::Error)) => LevelFilter::Error,
         (_, Some(OciLogLevel::Warn)) => LevelFilter::Warn,
         (_, Some(OciLogLevel::Info)) => LevelFilter::Info,
-        // Without a log, stderr is the container's, as conmon and Buildah pass it on. By default only the error that
-        // ends the command may appear there.
-        (false, None) if global.log.as_ref().is_none_or(|path| path.as_os_str().is_empty()) => {
-            LevelFilter::Error
-        }
+        // Also on standard error, without a log: the specification requires warnings of unsupported values, failed
+        // poststop hooks and the like to be logged.
         (false, None) => LevelFilter::Warn,
     };
     match &global.log {

@@ -1,7 +1,9 @@
 //! `saggar run`: creates and starts a container; in the foreground also waits for the program and deletes it.
 
 use super::creation::{CreatedContainer, CreationMode, create_container};
+use super::out_of_memory::OomReporter;
 use super::{OciContext, cleanup, foreground, start};
+use crate::cgroup::CgroupHandle;
 use crate::cli::oci::RunArgs;
 use crate::error::Result;
 use std::os::fd::AsFd;
@@ -21,7 +23,12 @@ pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     start_program(&mut made)?;
     // Other commands may inspect and stop the container while it runs.
     made.lock = None;
+    let oom = made.record.cgroup.as_ref().and_then(|location| CgroupHandle::open(location).ok());
+    let oom = oom.map(OomReporter::new);
     let status = foreground::wait(&made.init, made.init.terminal.as_ref(), &signals, subreaper);
+    if let Some(oom) = oom {
+        oom.report(&made.record.id);
+    }
     if !args.keep {
         delete_container(&made)?;
     }

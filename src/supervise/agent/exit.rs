@@ -9,7 +9,7 @@ use crate::launch::agent::LaunchedSandbox;
 use crate::supervise::channel::control::ControlHandler;
 use crate::supervise::channel::execs::FinishedExec;
 use crate::supervise::channel::log_bridge_message;
-use crate::supervise::memory;
+use crate::supervise::memory::{self, MemoryGuard};
 use crate::supervise::sandbox::ProgramExit;
 use crate::supervise::status::{
     ExceededLimit, ExitEvidence, ExitReason, StatusEvent, SupervisionResult, runtime_error,
@@ -41,11 +41,17 @@ pub fn run(
         &mut it.status,
     );
     memory::count_unreported_kills(it.memory.as_ref(), &it.cgroups);
+    let reported_kills = it.memory.as_ref().map_or(0, MemoryGuard::reported_kills);
     let usage = it.cgroups.usage();
     let mut event = |reason, limit: Option<ExceededLimit>, exit_code, message| {
         let marks = ExitEvidence { usage: usage.as_ref(), signal: None, disk_is_full: seen.disk_is_full };
         let limit = limit.or_else(|| ExceededLimit::from_evidence(reason, marks));
-        it.limit_reports.finish(id, (limit, usage.as_ref()), it.policy_state.policy(), &mut it.status);
+        it.limit_reports.finish(
+            id,
+            (limit, usage.as_ref(), reported_kills),
+            it.policy_state.policy(),
+            &mut it.status,
+        );
         it.status.write(&StatusEvent::Exited { id, reason, exit_code, signal: None, limit, message, usage });
     };
     let ended = match outcome {

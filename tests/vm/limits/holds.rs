@@ -107,6 +107,11 @@ as_each_caller! {
         let mut saggar = given.wrap(&["sh", "-c", "python3 -c 'print(len(bytearray(200 << 20)))' || echo $?"]);
         saggar.heard("137");
         assert_eq!(saggar.end(), Some(0));
+        let said = "a program was killed at the limit of memory of 64M, at most 6";
+        assert!(given.stderr().contains(said), "{}", given.stderr());
+        let events = given.events();
+        let told = events.iter().filter(|event| event["event"] == "limit" && event["limit"] == "memory");
+        assert_eq!(told.count(), 1, "{events:?}");
         given.is_as_it_was();
     }
 

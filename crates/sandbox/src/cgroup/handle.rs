@@ -1,10 +1,11 @@
 //! The cgroups of one container: creates, enters, limits and removes them.
 
+use super::agent::usage::SandboxUsage;
 use super::control_files::OpenCgroups;
 use super::device::{self, DeviceRules};
 use super::limits::AppliedSettings;
 use super::location::{CgroupDirectory, CgroupDriver, CgroupLocation, LocationWriter};
-use super::oom::OomWatch;
+use super::oom::{self, OomWatch};
 use super::stats::ContainerStats;
 use super::{directories, freeze, limits, processes, stats, systemd};
 use crate::host::cgroups::{CgroupLayout, CgroupVersion};
@@ -372,6 +373,17 @@ impl CgroupHandle {
     /// If a file exists and cannot be read.
     pub fn stats(&self) -> Result<ContainerStats> {
         stats::read(&self.dirs)
+    }
+
+    /// Limit and peak of memory, and the number of processes that the kernel killed because it ran out; the other values
+    /// are not read.
+    pub fn memory_usage(&self) -> SandboxUsage {
+        oom::memory_usage(&self.dirs)
+    }
+
+    /// The directory of the memory controller has this name; `None` without the controller.
+    pub fn memory_cgroup_name(&self) -> Option<&str> {
+        self.dirs.directory_for("memory")?.path.file_name()?.to_str()
     }
 
     /// A descriptor to poll for out-of-memory events of the container.

@@ -1,6 +1,8 @@
 //! Notification when a cgroup runs out of memory.
 
+use super::agent::usage::{SandboxUsage, parse_field};
 use super::control_files::{ControlFiles, OpenCgroups};
+use super::limits::V1_NO_LIMIT;
 use crate::host::cgroups::CgroupVersion;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -112,6 +114,23 @@ impl OomWatch {
                 Err(errno) => Err(Error::system("read an eventfd(2)", errno.desc())),
             },
         }
+    }
+}
+
+/// Limit and peak of memory, and the number of processes that the kernel killed because it ran out. Without a memory
+/// controller all are `None`.
+pub(super) fn memory_usage(dirs: &OpenCgroups) -> SandboxUsage {
+    let Some(dir) = dirs.directory_for("memory") else { return SandboxUsage::default() };
+    let (limit, peak, kills) = match dir.version {
+        CgroupVersion::V2 => ("memory.max", "memory.peak", "memory.events"),
+        CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"),
+    };
+    let number = |file: &str| dir.read(file).ok()?.trim().parse::<u64>().ok();
+    SandboxUsage {
+        memory_max: number(limit).filter(|limit| *limit < V1_NO_LIMIT),
+        memory_peak: number(peak),
+        oom_kills: dir.read(kills).ok().and_then(|text| parse_field(&text, "oom_kill")),
+        ..SandboxUsage::default()
     }
 }
 

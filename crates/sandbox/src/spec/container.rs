@@ -213,6 +213,23 @@ pub struct ContainerMount {
     pub propagation: Vec<u64>,
     /// The id mapping of the mount (`uidMappings`, `idmap`, `ridmap`).
     pub idmap: Option<MountIdMap>,
+    /// What is mounted if the source of a bind mount is a symbolic link.
+    pub source_link: SourceLink,
+    /// Whether a bind mount covers a symbolic link at the destination itself (`dest-nofollow`), and does not follow
+    /// it.
+    pub covers_link: bool,
+}
+
+/// What is mounted if the source of a bind mount is a symbolic link. The options are those of crun(1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SourceLink {
+    /// The file to which it leads.
+    #[default]
+    Target,
+    /// The link itself (`src-nofollow`).
+    Itself,
+    /// Nothing: a link with the same target is created at the destination (`copy-symlink`).
+    Copy,
 }
 
 /// The kinds of mounts of a container.

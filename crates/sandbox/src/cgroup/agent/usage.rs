@@ -71,9 +71,22 @@ impl SandboxUsage {
 
     /// A message that `program` was killed at the memory limit.
     pub fn describe_oom_kill(&self, program: &str) -> String {
+        format!("{program} was killed at the {}", self.describe_memory_limit())
+    }
+
+    /// A message that as many programs were killed at the memory limit.
+    pub fn describe_oom_kills(&self, kills: u64) -> String {
+        match kills {
+            1 => self.describe_oom_kill("a program"),
+            _ => format!("{kills} programs were killed at the {}", self.describe_memory_limit()),
+        }
+    }
+
+    fn describe_memory_limit(&self) -> String {
         let limit = self.memory_max.map_or_else(String::new, |limit| format!(" of {}M", limit >> 20));
-        let peak = self.memory_peak.map_or_else(String::new, |peak| format!(", it had {}M", peak >> 20));
-        format!("{program} was killed at the limit of memory{limit}{peak}")
+        let peak =
+            self.memory_peak.map_or_else(String::new, |peak| format!(", at most {}M in use", peak >> 20));
+        format!("limit of memory{limit}{peak}")
     }
 }
 
@@ -93,6 +106,6 @@ pub(super) fn read_field(cgroup: &Path, file: &str, name: &str) -> Option<u64> {
 }
 
 /// The number after `name` in the text of a flat keyed file.
-pub(super) fn parse_field(text: &str, name: &str) -> Option<u64> {
+pub(in crate::cgroup) fn parse_field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

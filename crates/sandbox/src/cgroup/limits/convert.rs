@@ -24,6 +24,12 @@ pub(crate) fn io_weight(weight: u16) -> u64 {
     1 + (u64::from(weight).saturating_sub(10)) * 9999 / 990
 }
 
+/// Converts `pids.limit`. A negative number stays: no limit. 0 becomes 1, as in runc and crun, since with 0 not even the
+/// program could be created in the cgroup, and 1 permits no further process either.
+pub(crate) fn pids_limit(limit: i64) -> i64 {
+    if limit == 0 { 1 } else { limit }
+}
+
 /// Converts a limit of memory plus swap to a limit of swap alone: `Ok(None)` leaves swap unchanged, -1 means no limit.
 ///
 /// # Errors

@@ -1,18 +1,15 @@
 //! The parts of `linux.resources` with one number each: pids, huge pages, network, RDMA.
 
-use super::{CgroupSettings, ExpectedValue, invalid_value_error, v1_only_error, version};
+use super::{CgroupSettings, ExpectedValue, convert, invalid_value_error, v1_only_error, version};
 use crate::cgroup::control_files::ControlFiles;
 use crate::host::cgroups::CgroupVersion;
 use oci_spec::runtime::{LinuxHugepageLimit, LinuxNetwork, LinuxPids, LinuxRdma};
 use saggar_sys::error::Result;
 
-/// -1 means no limit; callers pass 0 for an unset limit.
+/// A negative number means no limit (config-linux.md, PIDs).
 pub(super) fn pids(pids: &LinuxPids, tree: &dyn ControlFiles, settings: &mut CgroupSettings) -> Result<()> {
-    let limit = pids.limit();
-    if limit == 0 {
-        return Ok(());
-    }
     version(tree, "pids", "pids.limit")?;
+    let limit = convert::pids_limit(pids.limit());
     let value = if limit < 0 { "max".to_owned() } else { limit.to_string() };
     settings.push("pids.limit", ("pids", "pids.max"), value, ExpectedValue::Number(1));
     Ok(())

@@ -149,6 +149,12 @@ fn write_failure(setting: &CgroupSetting, tree: &dyn ControlFiles, errno: Errno)
             "the container uses more than that already: give it more, or stop some of its programs first".to_owned()
         }
         Errno::EBUSY => "another limit, or a cgroup below, prevents it: change that first".to_owned(),
+        Errno::EINVAL if setting.file == "cpu.rt_runtime_us" => format!(
+            "the cgroup above has no such realtime budget to give: write one to its {0} first, then to the {0} of \
+             each cgroup between; or set linux.cgroupsPath to a path below a cgroup that has one; or give the program \
+             a policy by process.scheduler without this limit",
+            setting.file
+        ),
         Errno::EINVAL | Errno::ERANGE | Errno::EDOM => {
             "the kernel does not take this value: it is out of range, does not go with another limit, or is more than \
              the cgroup above has"

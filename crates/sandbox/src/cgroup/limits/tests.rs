@@ -386,7 +386,6 @@ fn zeros_are_how_callers_leave_fields_out() {
     let zeros = json!({
         "memory": { "limit": 0, "swap": 0, "reservation": 0, "kernel": 0, "kernelTCP": 0 },
         "cpu": { "shares": 0, "quota": 0, "period": 0, "realtimeRuntime": 0, "realtimePeriod": 0, "cpus": "", "mems": "" },
-        "pids": { "limit": 0 },
         "blockIO": { "weight": 0 },
         "network": { "classID": 0 },
     });
@@ -395,6 +394,18 @@ fn zeros_are_how_callers_leave_fields_out() {
         // Not even the controllers are needed.
         fake.without = vec!["memory", "cpu", "cpuset", "pids", "io", "blkio", "net_cls"];
         assert_eq!(fake.apply(&zeros).unwrap(), CgroupSettings::default());
+    }
+}
+
+#[test]
+fn no_processes_are_the_program_alone_and_fewer_are_no_limit() {
+    for version in VERSIONS {
+        for (limit, written) in [(0, "1"), (1, "1"), (2, "2"), (-1, "max"), (-5, "max")] {
+            let settings =
+                FakeControlFiles::new(version).apply(&json!({ "pids": { "limit": limit } })).unwrap();
+            let setting = settings.list.last().unwrap();
+            assert_eq!((setting.file.as_str(), setting.value.as_str()), ("pids.max", written), "{limit}");
+        }
     }
 }
 

@@ -102,8 +102,8 @@ pub(super) fn resource_properties(
     if let (Some(cpu), Some(version)) = (resources.cpu(), version("cpu")) {
         cpu_properties(cpu, version, systemd, &mut list);
     }
-    if let Some(pids) = resources.pids().filter(|pids| pids.limit() != 0) {
-        push_property(&mut list, "TasksMax", or_infinity(pids.limit()));
+    if let Some(pids) = resources.pids() {
+        push_property(&mut list, "TasksMax", or_infinity(convert::pids_limit(pids.limit())));
     }
     let weight = resources.block_io().as_ref().and_then(|io| io.weight()).filter(|weight| *weight != 0);
     match (weight, version("io")) {

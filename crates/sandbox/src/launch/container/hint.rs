@@ -1,6 +1,7 @@
 //! Hints for failed steps of a container, by step and error number.
 
 use crate::plan::container::step::ContainerStep;
+use crate::spec::container::SourceLink;
 use saggar_sys::Errno;
 use std::ffi::CStr;
 
@@ -18,6 +19,9 @@ pub(super) fn hint_for_step(step: &ContainerStep, errno: Errno) -> Option<&'stat
         }
         (ContainerStep::Mount(_), Errno::ENOENT) => "the source of the mount is not there",
         (ContainerStep::Mount(_), Errno::ENODEV) => "the kernel does not know this type of file system",
+        (ContainerStep::Mount(mount), Errno::EEXIST) if mount.source_link == SourceLink::Copy => {
+            "copy-symlink: something else than the same link is at the destination: remove it, or leave the option out"
+        }
         (ContainerStep::Mount(_), Errno::EINVAL) => "the file system does not take one of its options",
         (ContainerStep::Mount(_), Errno::ENOTDIR) => {
             "a file and a directory cannot be mounted on one another"

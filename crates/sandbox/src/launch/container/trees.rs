@@ -43,6 +43,7 @@ pub(super) fn send_trees(
         .map(|(tree, userns)| TreeRequest {
             path: &tree.path,
             path_only: tree.path_only,
+            follow_link: tree.follow_link,
             recursive: tree.recursive,
             userns: userns.as_ref().map(AsFd::as_fd),
             map_recursive: tree.idmap_recursive,

@@ -352,6 +352,7 @@ fn file_steps(
         let tree = |place| SourceTree {
             path: root.clone(),
             path_only: place,
+            follow_link: true,
             recursive: true,
             idmap: None,
             idmap_recursive: false,

@@ -9,6 +9,8 @@ use std::ffi::CString;
 use std::fmt;
 use std::path::Path;
 
+pub use crate::spec::container::SourceLink;
+
 /// Files of procfs that tools like lxcfs bind mount over.
 const PROC_OVERLAYS: [&str; 10] = [
     "cpuinfo",
@@ -45,6 +47,10 @@ pub struct PlannedMount {
     pub label: Option<CString>,
     /// Whether symbolic links are rejected anywhere in the path: procfs and sysfs (CVE-2019-19921).
     pub no_links: bool,
+    /// What is mounted if the source of a bind mount is a symbolic link.
+    pub source_link: SourceLink,
+    /// Whether a symbolic link at the mount point is covered itself, and not followed.
+    pub covers_link: bool,
     /// Whether it may cover a file of procfs: only few may be covered (CVE-2019-16884).
     pub may_cover_proc: bool,
     /// Slot in which the mount is kept for a later `ContainerStep::Seal`.
@@ -118,6 +124,8 @@ pub struct SourceTree {
     pub path: CString,
     /// Whether only the directory or file itself is opened, and its tree is not cloned.
     pub path_only: bool,
+    /// Whether a symbolic link at the end of the path is followed.
+    pub follow_link: bool,
     /// Whether mounts below it are included.
     pub recursive: bool,
     /// Its id maps as an idmapped mount: `Some(None)` are those of the container's user namespace.
@@ -175,6 +183,8 @@ impl<'a> MountPlanner<'a> {
             propagation,
             label: None,
             no_links: false,
+            source_link: mount.source_link,
+            covers_link: mount.covers_link,
             may_cover_proc: PROC_OVERLAYS
                 .iter()
                 .any(|path| mount.destination == Path::new("/proc").join(path)),
@@ -235,6 +245,7 @@ impl<'a> MountPlanner<'a> {
         self.trees.push(SourceTree {
             path: c_path(source)?,
             path_only: false,
+            follow_link: mount.source_link == SourceLink::Target,
             recursive,
             idmap: mount.idmap.as_ref().map(|idmap| idmap.maps.clone()),
             idmap_recursive: mount.idmap.as_ref().is_some_and(|idmap| idmap.recursive),

@@ -35,6 +35,7 @@ pub use process::{ExecOptions, parse_process, process_with_options, rlimit_name}
 pub use version::{NEWEST_OCI_VERSION, OLDEST_OCI_VERSION};
 
 use super::container::ContainerSpec;
+use oci_spec::runtime::LinuxResources;
 use saggar_sys::error::Result;
 use std::fmt;
 use std::path::Path;
@@ -81,7 +82,10 @@ pub fn parse_config(bytes: Vec<u8>, bundle: &Path) -> Result<BundleConfig> {
     let mut warnings = Vec::new();
     let lowered = json::read_object(&bytes)
         .and_then(|document| lower::lower_container(document, bundle, &mut warnings));
-    let container = lowered.map_err(|error| error.context("config.json"))?;
+    let mut container = lowered.map_err(|error| error.context("config.json"))?;
+    if let Some(resources) = &mut container.resources {
+        remove_absent_pids_limit(resources, &bytes, "/linux/resources/pids/limit");
+    }
     Ok(BundleConfig { container, warnings, bytes })
 }
 
@@ -89,6 +93,19 @@ pub fn parse_config(bytes: Vec<u8>, bundle: &Path) -> Result<BundleConfig> {
 ///
 /// # Errors
 /// As for [`parse_config`].
-pub fn parse_resources(bytes: &[u8]) -> Result<oci_spec::runtime::LinuxResources> {
-    json::read_object(bytes).map_err(|error| error.context("resources"))
+pub fn parse_resources(bytes: &[u8]) -> Result<LinuxResources> {
+    let mut resources = json::read_object(bytes).map_err(|error| error.context("resources"))?;
+    remove_absent_pids_limit(&mut resources, bytes, "/pids/limit");
+    Ok(resources)
+}
+
+/// Removes `pids` without `limit` (config-linux.md, PIDs: it is optional, and 0 is a limit). The type of the crate has 0
+/// for both, so that the document is asked, at the place `pointer`.
+fn remove_absent_pids_limit(resources: &mut LinuxResources, document: &[u8], pointer: &str) {
+    if resources.pids().as_ref().is_some_and(|pids| pids.limit() == 0) {
+        let document: Option<serde_json::Value> = serde_json::from_slice(document).ok();
+        if document.is_some_and(|document| document.pointer(pointer).is_none()) {
+            resources.set_pids(None);
+        }
+    }
 }

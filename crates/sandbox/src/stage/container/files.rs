@@ -3,7 +3,7 @@
 
 use super::rooted_path;
 use crate::plan::container::filesystem::LegacyMount;
-use crate::plan::container::mount::{MAX_KEPT, MountAttributes, MountOperation, PlannedMount};
+use crate::plan::container::mount::{MAX_KEPT, MountAttributes, MountOperation, PlannedMount, SourceLink};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult, mount, pty};
@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// linux/magic.h
 const DEVPTS_SUPER_MAGIC: i64 = 0x1cd1;
+
+const PATH_MAX: usize = libc::PATH_MAX as usize;
 
 /// What earlier steps left for later ones.
 pub(super) struct ContainerFiles {
@@ -92,6 +94,9 @@ impl ContainerFiles {
             (Err(Errno::EPERM), Some(otherwise)) => self.detached_tree(root, mount, otherwise)?,
             (made, _) => made?,
         };
+        if mount.source_link == SourceLink::Copy && file_type(tree.as_fd())? == libc::S_IFLNK {
+            return copy_link(root, &mount.at, tree.as_fd());
+        }
         let directory = is_directory(tree.as_fd())?;
         let at = if mount.no_links {
             match rooted_path::find_without_links(root, &mount.at) {
@@ -99,6 +104,8 @@ impl ContainerFiles {
                 other => drop(other?),
             }
             rooted_path::find_without_links(root, &mount.at)?
+        } else if mount.covers_link {
+            rooted_path::create_unfollowed(root, &mount.at, directory)?
         } else {
             rooted_path::create(root, &mount.at, directory)?
         };
@@ -129,7 +136,9 @@ impl ContainerFiles {
                 self.trees.get_mut(*slot).and_then(Option::take).ok_or(Errno::EBADF)
             }
             MountOperation::Bind { source, recursive, received: None } => {
-                let from = file::open(file::cwd(), source, libc::O_PATH, 0, Resolve::Ordinary)?;
+                let unfollowed = mount.source_link != SourceLink::Target;
+                let flags = libc::O_PATH | if unfollowed { libc::O_NOFOLLOW } else { 0 };
+                let from = file::open(file::cwd(), source, flags, 0, Resolve::Ordinary)?;
                 mount::clone_tree(from.as_fd(), *recursive)
             }
             MountOperation::New { fstype, options, legacy: classic, copy_up, take_mode } => {
@@ -412,8 +421,27 @@ fn mount_root_of(directory: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     Ok(at)
 }
 
+/// Creates a link with the target of `link` at `path`; what is there already must be the same link.
+fn copy_link(root: BorrowedFd<'_>, path: &CStr, link: BorrowedFd<'_>) -> SysResult<()> {
+    let (mut target, mut existing) = ([0; PATH_MAX], [0; PATH_MAX]);
+    let len = file::read_link(link, c"", &mut target[..PATH_MAX - 1])?;
+    let (parent, name) = rooted_path::create_parent(root, path)?;
+    let target = CStr::from_bytes_with_nul(&target[..=len]).map_err(|_| Errno::EINVAL)?;
+    match file::symlink(target, parent.as_fd(), name) {
+        Err(Errno::EEXIST) => {
+            let len = file::read_link(parent.as_fd(), name, &mut existing).unwrap_or(0);
+            if existing[..len] == *target.to_bytes() { Ok(()) } else { Err(Errno::EEXIST) }
+        }
+        other => other,
+    }
+}
+
+fn file_type(file: BorrowedFd<'_>) -> SysResult<u32> {
+    Ok(nix::sys::stat::fstat(file)?.st_mode & libc::S_IFMT)
+}
+
 fn is_directory(file: BorrowedFd<'_>) -> SysResult<bool> {
-    Ok(nix::sys::stat::fstat(file)?.st_mode & libc::S_IFMT == libc::S_IFDIR)
+    Ok(file_type(file)? == libc::S_IFDIR)
 }
 
 pub(super) fn is_proc(file: BorrowedFd<'_>) -> SysResult<bool> {

@@ -15,6 +15,8 @@ pub(crate) struct TreeRequest<'a> {
     pub path: &'a CStr,
     /// The directory or file itself, not a copy of its tree.
     pub path_only: bool,
+    /// A symbolic link at the end of the path is followed.
+    pub follow_link: bool,
     /// With what is mounted below it.
     pub recursive: bool,
     /// Its owners are mapped through this user namespace.
@@ -58,7 +60,8 @@ fn open_all(
 }
 
 fn open_tree(order: &TreeRequest<'_>) -> SysResult<OwnedFd> {
-    let file = file::open(file::cwd(), order.path, libc::O_PATH, 0, Resolve::Ordinary)?;
+    let flags = libc::O_PATH | if order.follow_link { 0 } else { libc::O_NOFOLLOW };
+    let file = file::open(file::cwd(), order.path, flags, 0, Resolve::Ordinary)?;
     if order.path_only {
         return Ok(file);
     }

@@ -45,6 +45,22 @@ pub(super) fn create(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> SysR
     Err(Errno::ELOOP)
 }
 
+/// As [`create`], but a link at the end of `path` is taken as it is.
+pub(super) fn create_unfollowed(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> SysResult<OwnedFd> {
+    let (parent, name) = create_parent(root, path)?;
+    let look =
+        || file::open(parent.as_fd(), name, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks);
+    match look() {
+        Err(Errno::ENOENT) => {}
+        other => return other,
+    }
+    match create_one(parent.as_fd(), name, directory) {
+        // Another container of the same root file system made it meanwhile.
+        Err(Errno::EEXIST) => look(),
+        other => other,
+    }
+}
+
 /// The directory of `path`, made where it is missing, and the last name.
 pub(super) fn create_parent<'a>(root: BorrowedFd<'_>, path: &'a CStr) -> SysResult<(OwnedFd, &'a CStr)> {
     let bytes = path.to_bytes_with_nul();

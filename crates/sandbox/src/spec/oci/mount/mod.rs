@@ -7,7 +7,9 @@ use super::field_path::FieldPath;
 use super::namespace::lower_id_map;
 use super::text::{join_root, non_empty};
 use super::{ConfigWarning, push_warning};
-use crate::spec::container::{ContainerMount, ContainerMountKind, IdMaps, MountIdMap, Namespace, Namespaces};
+use crate::spec::container::{
+    ContainerMount, ContainerMountKind, IdMaps, MountIdMap, Namespace, Namespaces, SourceLink,
+};
 use options::ParsedMountOptions;
 use saggar_sys::error::Result;
 use std::path::Path;
@@ -58,6 +60,8 @@ fn lower_mount(
         clear_recursive: parsed.tree_attributes.1,
         propagation: parsed.propagation,
         idmap,
+        source_link: parsed.source_link,
+        covers_link: parsed.covers_link,
     })
 }
 
@@ -75,6 +79,12 @@ fn mount_kind(
     let is_tmpfs = bind.is_none() && !parsed.remount && fstype.as_deref() == Some("tmpfs");
     if parsed.copy_up && !is_tmpfs {
         return Err(field.key("options").invalid("has tmpcopyup, which is for a tmpfs alone; remove it"));
+    }
+    let is_bind = bind.is_some() && !parsed.remount;
+    if !is_bind && (parsed.covers_link || parsed.source_link != SourceLink::Target) {
+        let message =
+            "has copy-symlink, dest-nofollow or src-nofollow, which are for a bind mount alone; remove it";
+        return Err(field.key("options").invalid(message));
     }
     let fstype = fstype.filter(|name| name != "none");
     match (bind, fstype) {

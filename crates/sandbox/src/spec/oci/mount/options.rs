@@ -1,5 +1,6 @@
 //! Mount options: one table for the parser and for `features`.
 
+use crate::spec::container::SourceLink;
 use libc::{
     MOUNT_ATTR__ATIME, MOUNT_ATTR_NOATIME, MOUNT_ATTR_NODEV, MOUNT_ATTR_NODIRATIME, MOUNT_ATTR_NOEXEC,
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, MOUNT_ATTR_STRICTATIME,
@@ -29,9 +30,13 @@ pub(in super::super) enum OptionEffect {
     CopyUp,
     /// Maps the owners of files.
     IdMap { recursive: bool },
+    /// Chooses what is mounted if the source is a symbolic link.
+    SourceLink(SourceLink),
+    /// Mounts on a symbolic link at the destination itself.
+    CoverLink,
 }
 
-use OptionEffect::{Bind, CopyUp, IdMap, NoOp, ReadOnly, Remount};
+use OptionEffect::{Bind, CopyUp, CoverLink, IdMap, NoOp, ReadOnly, Remount};
 
 const fn set(bits: u64) -> OptionEffect {
     OptionEffect::Attribute { set: bits, clear: 0, recursive: false }
@@ -72,11 +77,13 @@ const fn propagation(bits: u64) -> OptionEffect {
 }
 
 /// Every option that is not specific to a file system, sorted by name (config.md, Linux mount options).
-pub(in super::super) const OPTIONS: [(&str, OptionEffect); 62] = [
+pub(in super::super) const OPTIONS: [(&str, OptionEffect); 65] = [
     ("async", not_superblock(libc::MS_SYNCHRONOUS)),
     ("atime", relatime(MOUNT_ATTR_STRICTATIME, false)),
     ("bind", Bind { recursive: false }),
+    ("copy-symlink", OptionEffect::SourceLink(SourceLink::Copy)),
     ("defaults", NoOp),
+    ("dest-nofollow", CoverLink),
     ("dev", clear(MOUNT_ATTR_NODEV)),
     ("diratime", clear(MOUNT_ATTR_NODIRATIME)),
     ("dirsync", superblock(libc::MS_DIRSYNC)),
@@ -130,6 +137,7 @@ pub(in super::super) const OPTIONS: [(&str, OptionEffect); 62] = [
     ("shared", propagation(libc::MS_SHARED)),
     ("silent", superblock(libc::MS_SILENT)),
     ("slave", propagation(libc::MS_SLAVE)),
+    ("src-nofollow", OptionEffect::SourceLink(SourceLink::Itself)),
     ("strictatime", atime(MOUNT_ATTR_STRICTATIME, false)),
     ("suid", clear(MOUNT_ATTR_NOSUID)),
     ("symfollow", clear(MOUNT_ATTR_NOSYMFOLLOW)),
@@ -168,6 +176,10 @@ pub(super) struct ParsedMountOptions {
     pub(super) copy_up: bool,
     /// Whether the id mapping is recursive; `None` without `idmap` and `ridmap`.
     pub(super) id_map: Option<bool>,
+    /// What is mounted if the source is a symbolic link.
+    pub(super) source_link: SourceLink,
+    /// Whether a symbolic link at the destination is covered itself.
+    pub(super) covers_link: bool,
     /// Options of the file system: index of the array element, name, value.
     pub(super) filesystem_options: Vec<(usize, String, Option<String>)>,
 }
@@ -213,6 +225,10 @@ impl ParsedMountOptions {
             OptionEffect::Propagation(flags) => self.propagation.push(flags),
             CopyUp => self.copy_up = true,
             IdMap { recursive } => self.id_map = Some(recursive),
+            // A copy follows the link no more than the link itself, whatever the order.
+            OptionEffect::SourceLink(link) if self.source_link != SourceLink::Copy => self.source_link = link,
+            OptionEffect::SourceLink(_) => {}
+            CoverLink => self.covers_link = true,
         }
     }
 

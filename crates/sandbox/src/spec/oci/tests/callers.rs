@@ -21,6 +21,8 @@ fn rendered(config: &BundleConfig) -> String {
             clear_recursive,
             propagation,
             idmap,
+            source_link: _,
+            covers_link: _,
         } = mount;
         let tree = format!("tree +{set_recursive:#x} -{clear_recursive:#x}");
         format!("{} {kind:?} +{set:#x} -{clear:#x} {tree} {propagation:x?} {idmap:?}", at.display())

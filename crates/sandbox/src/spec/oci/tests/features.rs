@@ -43,16 +43,20 @@ fn its_hooks_are_taken() {
     }
 }
 
+/// Mount options of crun(1), of bind mounts alone.
+const OF_CRUN: [&str; 3] = ["copy-symlink", "dest-nofollow", "src-nofollow"];
+
 /// An unknown option would be passed to the file system.
 #[test]
 fn its_mount_options_are_taken() {
     for word in words(&all()["mountOptions"]) {
-        let bind = ["idmap", "ridmap"].contains(&word.as_str());
+        let maps = ["idmap", "ridmap"].contains(&word.as_str());
+        let bind = maps || OF_CRUN.contains(&word.as_str());
         let options = if bind { json!(["rbind", word]) } else { json!([word]) };
         let entry = json!({
             "destination": "/m", "type": "tmpfs", "source": "/s", "options": options,
-            "uidMappings": if bind { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
-            "gidMappings": if bind { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
+            "uidMappings": if maps { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
+            "gidMappings": if maps { json!([{ "containerID": 0, "hostID": 1, "size": 1 }]) } else { Value::Null },
         });
         match mount(entry).unwrap().kind {
             ContainerMountKind::Filesystem { options, .. }
@@ -131,15 +135,15 @@ fn its_memory_policies_are_taken() {
     }
 }
 
-/// Every option that config.md lists with MUST, SHOULD or MAY.
+/// Every option that config.md lists with MUST, SHOULD or MAY, and those of crun for links.
 #[test]
-fn its_mount_options_are_those_of_the_specification() {
+fn its_mount_options_are_those_of_the_specification_and_of_crun() {
     const SPECIFIED: &str = "async atime bind defaults dev diratime dirsync exec iversion lazytime loud mand noatime \
         nodev nodiratime noexec noiversion nolazytime nomand norelatime nostrictatime nosuid nosymfollow private \
         ratime rbind rdev rdiratime relatime remount rexec rnoatime rnodev rnodiratime rnoexec rnorelatime \
         rnostrictatime rnosuid rnosymfollow ro rprivate rrelatime rro rrw rshared rslave rstrictatime rsuid rsymfollow \
         runbindable rw shared silent slave strictatime suid symfollow sync tmpcopyup unbindable idmap ridmap";
-    let mut specified: Vec<&str> = SPECIFIED.split_whitespace().collect();
+    let mut specified: Vec<&str> = SPECIFIED.split_whitespace().chain(OF_CRUN).collect();
     specified.sort_unstable();
     assert_eq!(words(&all()["mountOptions"]), specified);
 }

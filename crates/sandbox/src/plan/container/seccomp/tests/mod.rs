@@ -7,6 +7,7 @@ use serde_json::Value;
 
 mod cases;
 mod docker;
+mod example;
 mod kernel;
 mod meaning;
 mod oracle;

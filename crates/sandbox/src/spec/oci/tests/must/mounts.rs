@@ -1,6 +1,7 @@
 //! config.md: mounts.
 
 use super::*;
+use crate::spec::container::SourceLink;
 use libc::{
     MOUNT_ATTR__ATIME, MOUNT_ATTR_NOATIME, MOUNT_ATTR_NODEV, MOUNT_ATTR_NODIRATIME, MOUNT_ATTR_NOEXEC,
     MOUNT_ATTR_NOSUID, MOUNT_ATTR_NOSYMFOLLOW, MOUNT_ATTR_RDONLY, MOUNT_ATTR_STRICTATIME, MS_DIRSYNC,
@@ -192,6 +193,28 @@ fn tmpcopyup_is_for_a_tmpfs_alone() {
     assert!(copy_up && options.is_empty());
     let error = mount_refused(json!({ "destination": "/m", "type": "proc", "options": ["tmpcopyup"] }));
     assert!(error.starts_with("config.json: mounts[0].options has tmpcopyup"), "{error}");
+}
+
+/// Options of crun: of a bind mount alone, and the strictest of a list applies in any order.
+#[test]
+fn links_at_the_ends_of_a_bind_mount() {
+    for (options, source_link, covers_link) in [
+        (&["ro"][..], SourceLink::Target, false),
+        (&["src-nofollow"], SourceLink::Itself, false),
+        (&["copy-symlink"], SourceLink::Copy, false),
+        (&["copy-symlink", "src-nofollow"], SourceLink::Copy, false),
+        (&["src-nofollow", "copy-symlink"], SourceLink::Copy, false),
+        (&["dest-nofollow", "src-nofollow"], SourceLink::Itself, true),
+    ] {
+        let mount = bind(options);
+        assert_eq!((mount.source_link, mount.covers_link), (source_link, covers_link), "{options:?}");
+    }
+    for option in ["copy-symlink", "dest-nofollow", "src-nofollow"] {
+        for options in [json!([option]), json!(["bind", "remount", option])] {
+            let error = mount_refused(json!({ "destination": "/m", "type": "tmpfs", "options": options }));
+            assert!(error.starts_with("config.json: mounts[0].options has copy-symlink, "), "{error}");
+        }
+    }
 }
 
 #[test]
