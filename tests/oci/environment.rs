@@ -105,11 +105,13 @@ as_each_caller! {
             config["linux"]["devices"] = json!([{ "path": "/some/where", "type": "c", "major": 1, "minor": 3 }]);
         };
         let links = "/proc/self/fd\n/proc/self/fd/0\n/proc/self/fd/1\n/proc/self/fd/2\npts/ptmx\n";
-        // A user namespace makes no nodes: the host's is bound, and there is none of that name.
-        if caller.is_root() {
-            assert_eq!(ran(&bench, script, listed).ok().stdout, format!("{links}1:3\n"));
-        } else {
-            ran(&bench, script, listed).fails("/some/where");
+        // For an ordinary user the host's node of this number is bind mounted, whatever its name.
+        assert_eq!(ran(&bench, script, listed).ok().stdout, format!("{links}1:3\n"));
+        let unknown = |config: &mut Value| {
+            config["linux"]["devices"] = json!([{ "path": "/some/other", "type": "c", "major": 4000, "minor": 3 }]);
+        };
+        if !caller.is_root() {
+            ran(&bench, "true", unknown).fails("/some/other");
         }
         let file = bench.bundle().join("rootfs/taken");
         fs::write(&file, "kept").unwrap();
@@ -119,6 +121,50 @@ as_each_caller! {
         ran(&bench, "true", taken).fails("/taken");
         assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
     }
+}
+
+/// config-linux.md, Devices: name, mode and owner are the configuration's in a user namespace too, and the device works.
+#[test]
+fn devices_in_a_user_namespace_of_root_are_as_configured() {
+    let caller = match Caller::root() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let bench = Bench::new(caller);
+    let script = "busybox stat -c '%n %t:%T %a %u:%g' /dev/null /dev/mine /dev/shm0 /dev/pipe; \
+        echo lost >/dev/mine && busybox head -c 2 /dev/shm0 | busybox wc -c; \
+        busybox mknod /tmp/own c 1 3; busybox grep -c store /proc/self/mountinfo";
+    let mapped = |config: &mut Value| {
+        let linux = &mut config["linux"];
+        linux["namespaces"].as_array_mut().unwrap().push(json!({ "type": "user" }));
+        for map in ["uidMappings", "gidMappings"] {
+            linux[map] = json!([{ "containerID": 0, "hostID": 100_000, "size": 65536 }]);
+        }
+        linux["devices"] = json!([
+            { "path": "/dev/mine", "type": "c", "major": 1, "minor": 3, "fileMode": 0o622, "uid": 7, "gid": 9 },
+            { "path": "/dev/shm0", "type": "c", "major": 1, "minor": 5 },
+            { "path": "/dev/pipe", "type": "p", "fileMode": 0o600 },
+        ]);
+        config["mounts"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" }));
+    };
+    fn owned(bench: &Bench) {
+        for path in ["rootfs", "rootfs/tmp", "rootfs/dev"] {
+            std::os::unix::fs::chown(bench.bundle().join(path), Some(100_000), Some(100_000)).unwrap();
+        }
+    }
+    owned(&bench);
+    let said = ran(&bench, script, mapped);
+    let listed = "/dev/null 1:3 666 65534:65534\n/dev/mine 1:3 622 7:9\n/dev/shm0 1:5 666 0:0\n/dev/pipe 0:0 600 0:0\n2\n0\n";
+    assert_eq!(said.stdout, listed, "{said:?}");
+    assert!(said.stderr.contains("mknod: /tmp/own: Operation not permitted"), "{said:?}");
+    ran(&bench, "true", |config| {
+        mapped(config);
+        config["linux"]["devices"][0]["uid"] = json!(70_000);
+    })
+    .fails("device /dev/mine: the uid 70000 is not in the map");
 }
 
 /// Where /dev is the host's, nothing is made in it, and a listed device elsewhere is there all the same.

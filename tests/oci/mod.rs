@@ -26,6 +26,7 @@ mod process;
 mod run;
 mod sealed;
 mod seccomp;
+mod service_notification;
 mod start;
 mod state;
 pub(crate) mod traced;

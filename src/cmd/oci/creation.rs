@@ -4,7 +4,7 @@ use super::cgroups::{CgroupWithResctrl, InitCgroup};
 use super::console::adopt_host_size;
 use super::container::{self, ContainerStatus};
 use super::socket_activation::PassedDescriptors;
-use super::{OciContext, bridge, cgroup_owner, cleanup, filter, pid_file};
+use super::{OciContext, bridge, cgroup_owner, cleanup, filter, pid_file, service_notification};
 use crate::cgroup::{CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest};
 use crate::cli::oci::ContainerCreationArgs;
 use crate::error::{Code, Error, Result};
@@ -73,6 +73,7 @@ pub(super) fn create_container(
     let claim = context.root.claim_directory(&id)?;
     let mut builder = ContainerBuilder::new(claim, &container, bundle, cgroup_location)?;
     let shares = builder.create_resctrl_groups(&container)?;
+    service_notification::add_socket(&mut container, builder.claim.directory())?;
     let streams = bridge.map(|planned| builder.add_bridge(planned)).transpose()?;
     builder.claim.directory().write_file("config.json", &bytes)?;
     builder.claim.directory().write_record(&builder.record)?;

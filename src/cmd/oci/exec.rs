@@ -52,7 +52,7 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
         None => Ok(0),
         Some(signals) => {
             let oom = target.group().ok().map(OomReporter::new);
-            let ended = foreground::wait(&init, init.terminal.as_ref(), &signals, false)?;
+            let ended = foreground::wait(&init, &signals, false, None)?;
             if let Some(oom) = oom.filter(|_| ended == status_of_signal(libc::SIGKILL)) {
                 oom.report(&target.record.id);
             }

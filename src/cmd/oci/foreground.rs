@@ -4,6 +4,7 @@
 //! lost SIGCHLD matters.
 
 use super::console::TerminalRelay;
+use super::service_notification::NotificationRelay;
 use crate::error::{Error, Result, status};
 use crate::launch::container::LaunchedProcess;
 use crate::sys::{Errno, pidfd, process};
@@ -11,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// Signals that are not forwarded: our own faults, those that cannot be blocked, and job control stops.
 const NOT_FORWARDED: [Signal; 13] = [
@@ -52,17 +53,18 @@ pub(super) fn become_subreaper() -> Result<()> {
     process::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0).map_err(|e| Error::system("become a subreaper", e))
 }
 
-/// Waits until `program`, our child, has exited; returns its exit status, 128+N for signal N.
+/// Waits until `program`, our child, has exited; returns its exit status, 128+N for signal N. Its notifications are passed
+/// on by `notifications`.
 ///
 /// # Errors
 /// [`crate::error::Code::System`].
 pub(super) fn wait(
     program: &LaunchedProcess,
-    terminal: Option<&OwnedFd>,
     signals: &SignalFd,
     reap_others: bool,
+    notifications: Option<&NotificationRelay>,
 ) -> Result<u8> {
-    let mut relay = terminal.map(TerminalRelay::new).transpose()?;
+    let mut relay = program.terminal.as_ref().map(TerminalRelay::new).transpose()?;
     loop {
         let mut fds = vec![
             PollFd::new(program.pidfd.as_fd(), PollFlags::POLLIN),
@@ -70,12 +72,16 @@ pub(super) fn wait(
         ];
         let streams = relay.as_ref().map(TerminalRelay::poll_interests).unwrap_or_default();
         fds.extend(streams.iter().map(|(fd, flags)| PollFd::new(*fd, *flags)));
+        fds.extend(notifications.map(NotificationRelay::poll_interest));
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
             Err(errno) => return Err(Error::system("wait for the program", errno)),
             Ok(_) => {}
         }
         let ended = fds[0].any().unwrap_or(false);
+        if let Some(notifications) = notifications {
+            notifications.pass_on();
+        }
         if let Some(relay) = &mut relay {
             relay.transfer();
         }

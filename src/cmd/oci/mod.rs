@@ -33,6 +33,7 @@ mod pause;
 mod pid_file;
 mod ps;
 mod run;
+mod service_notification;
 mod socket_activation;
 mod spec;
 mod start;

@@ -2,6 +2,7 @@
 
 use super::creation::{CreatedContainer, CreationMode, create_container};
 use super::out_of_memory::OomReporter;
+use super::service_notification::NotificationRelay;
 use super::{OciContext, cleanup, foreground, start};
 use crate::cgroup::CgroupHandle;
 use crate::cli::oci::RunArgs;
@@ -11,7 +12,11 @@ use std::os::fd::AsFd;
 pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if args.detach {
         let mut made = create_container(context, &args.container, CreationMode::Detached)?;
-        return start_program(&mut made).map(|()| 0);
+        let relay = NotificationRelay::open(&made.directory, Some(made.init.pid))?;
+        start_program(&mut made)?;
+        made.lock = None;
+        relay.map_or(Ok(()), |relay| relay.wait_ready(made.init.pidfd.as_fd()))?;
+        return Ok(0);
     }
     // From here on, signals are forwarded to the container and do not end this process alone.
     let signals = foreground::open_signals()?;
@@ -20,12 +25,13 @@ pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if subreaper {
         foreground::become_subreaper()?;
     }
+    let relay = NotificationRelay::open(&made.directory, None)?;
     start_program(&mut made)?;
     // Other commands may inspect and stop the container while it runs.
     made.lock = None;
     let oom = made.record.cgroup.as_ref().and_then(|location| CgroupHandle::open(location).ok());
     let oom = oom.map(OomReporter::new);
-    let status = foreground::wait(&made.init, made.init.terminal.as_ref(), &signals, subreaper);
+    let status = foreground::wait(&made.init, &signals, subreaper, relay.as_ref());
     if let Some(oom) = oom {
         oom.report(&made.record.id);
     }

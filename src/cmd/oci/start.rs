@@ -1,6 +1,7 @@
 //! `saggar start`, also for `run`: runs the startContainer hooks, the program and the poststart hooks.
 
 use super::container::{ContainerStatus, LoadedContainer, state};
+use super::service_notification::NotificationRelay;
 use super::{OciContext, cleanup, filter, wrong_status_error};
 use crate::cli::oci::ContainerIdArgs;
 use crate::error::{Code, Error, Result};
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(super) fn run(context: &OciContext, args: &ContainerIdArgs) -> Result<u8> {
     let directory = context.find(&args.id)?;
     // Everything is read after the lock is taken, because earlier results may be stale.
-    let _held = directory.lock_or_fail()?;
+    let held = directory.lock_or_fail()?;
     let found = LoadedContainer::load(directory)?;
     match found.status() {
         ContainerStatus::Created => {}
@@ -25,7 +26,11 @@ pub(super) fn run(context: &OciContext, args: &ContainerIdArgs) -> Result<u8> {
         launch::protect_self()?;
     }
     let (init, pid) = found.init()?;
+    let relay = NotificationRelay::open(&found.directory, Some(pid))?;
     start_program(&found.directory, &found.record, &container, (init.as_fd(), pid))?;
+    // Other commands may inspect and stop the container meanwhile.
+    drop(held);
+    relay.map_or(Ok(()), |relay| relay.wait_ready(init.as_fd()))?;
     Ok(0)
 }
 

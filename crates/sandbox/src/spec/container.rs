@@ -300,6 +300,36 @@ pub struct DeviceSpec {
     pub gid: u32,
 }
 
+impl DeviceSpec {
+    /// Path, major and minor number of the default devices.
+    const DEFAULT: [(&str, u32, u32); 6] = [
+        ("/dev/null", 1, 3),
+        ("/dev/zero", 1, 5),
+        ("/dev/full", 1, 7),
+        ("/dev/random", 1, 8),
+        ("/dev/urandom", 1, 9),
+        ("/dev/tty", 5, 0),
+    ];
+
+    /// The devices of every container (config-linux.md, Default Devices), which every user can read and write.
+    pub fn default_devices() -> impl Iterator<Item = Self> {
+        DeviceSpec::DEFAULT.iter().map(|(path, major, minor)| DeviceSpec {
+            path: path.into(),
+            kind: libc::S_IFCHR,
+            major: *major,
+            minor: *minor,
+            mode: 0o666,
+            uid: 0,
+            gid: 0,
+        })
+    }
+
+    /// Whether it is one of [`DeviceSpec::default_devices`], with their owner and mode.
+    pub fn is_default(&self) -> bool {
+        DeviceSpec::default_devices().any(|device| device == *self)
+    }
+}
+
 /// The first program of a container, or one that `exec` adds.
 #[derive(Debug, Clone)]
 pub struct ProcessSpec {

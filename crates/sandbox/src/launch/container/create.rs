@@ -8,6 +8,7 @@ use super::{
     facts, net_devices, start_socket, time_offsets, trees,
 };
 use crate::plan::container::{self as plan, ContainerPlan};
+use crate::plan::path::c_path;
 use crate::stage::container::wire::{ChildNeed, ChildRequest};
 use crate::state::process;
 use saggar_sys::error::Result;
@@ -87,7 +88,14 @@ impl ContainerCreation<'_> {
                 ChildEvent::NetDevices(socket) => net_devices::move_devices(&container.net_devices, &socket)?,
                 ChildEvent::Needs(ChildNeed::Trees) => {
                     let pidfd = self.child.pidfd()?.as_fd();
-                    trees::send_trees(&self.plan.trees, self.child.pid, pidfd, self.channel.socket())?;
+                    let place = c_path(self.request.state_dir)?;
+                    trees::send_trees(
+                        &self.plan.trees,
+                        &place,
+                        self.child.pid,
+                        pidfd,
+                        self.channel.socket(),
+                    )?;
                     continue;
                 }
                 ChildEvent::Hooks(namespaces) => self.hooks(record, namespaces)?,

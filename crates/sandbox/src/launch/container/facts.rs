@@ -2,12 +2,13 @@
 
 use super::maps;
 use crate::plan::container::{ContainerFacts, ContainerHierarchy};
-use crate::spec::container::{ContainerSpec, Namespace, ProcessSpec};
+use crate::spec::container::{ContainerSpec, DeviceSpec, Namespace, ProcessSpec};
 use saggar_sys::caps;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Gathers all facts, a microsecond each; `process` is the process to run, the container's or that of exec.
 pub(super) fn gather(
@@ -27,7 +28,34 @@ pub(super) fn gather(
         kcore: Path::new("/proc/kcore").exists(),
         selinux: Path::new("/sys/fs/selinux/enforce").exists(),
         apparmor: wants_apparmor && apparmor(),
+        host_devices: host_devices(container),
     }
+}
+
+/// Where the host has the devices of a container with a user namespace: at the same path, or at the one that the kernel
+/// names in sysfs.
+fn host_devices(container: &ContainerSpec) -> BTreeMap<PathBuf, PathBuf> {
+    if !container.namespaces.has(Namespace::User) {
+        return BTreeMap::new();
+    }
+    let devices = container.devices.iter().filter(|device| !device.is_default());
+    devices.filter_map(|device| Some((device.path.clone(), host_device(device)?))).collect()
+}
+
+fn host_device(device: &DeviceSpec) -> Option<PathBuf> {
+    let DeviceSpec { major, minor, .. } = device;
+    let is_same = |path: &Path| {
+        fs::metadata(path).is_ok_and(|meta| {
+            meta.mode() & libc::S_IFMT == device.kind && meta.rdev() == libc::makedev(*major, *minor)
+        })
+    };
+    if is_same(&device.path) {
+        return Some(device.path.clone());
+    }
+    let kind = if device.kind == libc::S_IFBLK { "block" } else { "char" };
+    let event = fs::read_to_string(format!("/sys/dev/{kind}/{major}:{minor}/uevent")).ok()?;
+    let name = event.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    Some(Path::new("/dev").join(name)).filter(|path| is_same(path))
 }
 
 /// Whether groups may be changed in the container's user namespace; assumed for a joined one, whose setting is unknown.

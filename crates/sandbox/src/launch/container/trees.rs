@@ -3,19 +3,23 @@
 //! mounts stay locked there.
 
 use crate::launch::idmap::IdmapNamespaces;
-use crate::plan::container::mount::SourceTree;
+use crate::plan::container::device::{DeviceNode, ParentDevice};
+use crate::plan::container::mount::OpenedTree;
 use crate::plan::ids::UserNamespaceMaps;
-use crate::stage::container::opener::{self, TreeRequest};
+use crate::stage::container::opener::{self, HostTree, TreeRequest};
 use crate::stage::container::wire::ChildReport;
 use crate::stage::wire::LEN;
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::scm::socket_pair;
 use saggar_sys::{Errno, scm};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Opens `trees` for the child `pid` and sends them to it over `socket`.
+/// Opens `trees` for the child `pid` and sends them to it over `socket`. `place` is a directory that other processes of the
+/// child's mount namespace do not need meanwhile.
 pub(super) fn send_trees(
-    trees: &[SourceTree],
+    trees: &[OpenedTree],
+    place: &CStr,
     pid: i32,
     pidfd: BorrowedFd<'_>,
     socket: BorrowedFd<'_>,
@@ -23,7 +27,11 @@ pub(super) fn send_trees(
     let mut holders = IdmapNamespaces::default();
     let mut namespaces = Vec::with_capacity(trees.len());
     for tree in trees {
-        namespaces.push(match &tree.idmap {
+        let idmap = match tree {
+            OpenedTree::Host(tree) => tree.idmap.as_ref(),
+            OpenedTree::Device(_) => None,
+        };
+        namespaces.push(match idmap {
             None => None,
             Some(None) => Some(user_namespace(pid)?),
             Some(Some(maps)) => {
@@ -40,17 +48,20 @@ pub(super) fn send_trees(
     let orders: Vec<TreeRequest<'_>> = trees
         .iter()
         .zip(&namespaces)
-        .map(|(tree, userns)| TreeRequest {
-            path: &tree.path,
-            path_only: tree.path_only,
-            follow_link: tree.follow_link,
-            recursive: tree.recursive,
-            userns: userns.as_ref().map(AsFd::as_fd),
-            map_recursive: tree.idmap_recursive,
+        .map(|(tree, userns)| match tree {
+            OpenedTree::Host(tree) => TreeRequest::Host(HostTree {
+                path: &tree.path,
+                path_only: tree.path_only,
+                follow_link: tree.follow_link,
+                recursive: tree.recursive,
+                userns: userns.as_ref().map(AsFd::as_fd),
+                map_recursive: tree.idmap_recursive,
+            }),
+            OpenedTree::Device(device) => TreeRequest::Device(device),
         })
         .collect();
     let (ours, theirs) = socket_pair()?;
-    opener::open_trees_in(pidfd, &orders, socket, theirs)
+    opener::open_trees_in(pidfd, &orders, place, socket, theirs)
         .map_err(|e| Error::system("open the sources of mounts", e.desc()))?;
     let mut buffer = [0; LEN];
     let received =
@@ -59,15 +70,26 @@ pub(super) fn send_trees(
         return Ok(());
     };
     let tree = usize::try_from(step).ok().and_then(|index| trees.get(index));
-    let path = tree.map(|tree| tree.path.to_string_lossy().into_owned()).unwrap_or_default();
     let errno = Errno::from_raw(errno);
-    let error = Error::new(Code::Invalid, format!("mount {path}: {}", errno.desc()));
-    Err(match (errno, tree.and_then(|tree| tree.idmap.as_ref())) {
+    let tree = match tree {
+        Some(OpenedTree::Host(tree)) => tree,
+        Some(OpenedTree::Device(device)) => return Err(device_error(device, errno)),
+        None => return Err(Error::system("open the sources of mounts", errno.desc())),
+    };
+    let error = Error::new(Code::Invalid, format!("mount {}: {}", tree.path.to_string_lossy(), errno.desc()));
+    Err(match (errno, &tree.idmap) {
         (Errno::EINVAL, Some(_)) => {
             error.hint("its file system, or one mounted below it, cannot be idmapped")
         }
         _ => error,
     })
+}
+
+fn device_error(device: &ParentDevice, errno: Errno) -> Error {
+    let DeviceNode { major, minor, .. } = device.node;
+    let message = format!("make device {major}:{minor}: {}", errno.desc());
+    Error::new(Code::Invalid, message)
+        .hint("the runtime may not make it, and the host has no such node to bind mount")
 }
 
 fn user_namespace(pid: i32) -> Result<OwnedFd> {

@@ -1,5 +1,7 @@
 //! Turns the spec of a container and the facts of the host into the steps of its start. Pure: no I/O.
 
+pub mod device;
+mod device_planner;
 pub mod filesystem;
 pub mod mount;
 mod process;
@@ -7,13 +9,11 @@ pub mod seccomp;
 pub mod step;
 
 use crate::plan::path::{c_path, c_string, relative_to_root};
-use crate::spec::container::{
-    ContainerMountKind, ContainerSpec, IdMaps, Namespace, ProcessSpec, TimeOffsets,
-};
-use mount::{MountPlanner, SourceTree};
+use crate::spec::container::{ContainerSpec, IdMaps, Namespace, ProcessSpec, TimeOffsets};
+use mount::{MountPlanner, OpenedTree, SourceTree};
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::seccomp::SockFilter;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use step::{ContainerStep, ContainerSteps};
@@ -107,6 +107,8 @@ pub struct ContainerFacts {
     pub selinux: bool,
     /// Whether AppArmor is enabled.
     pub apparmor: bool,
+    /// For a user namespace: paths of devices in the container, with the path of the same device on the host.
+    pub host_devices: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// Everything that [`crate::launch::container`] needs, as data.
@@ -122,7 +124,7 @@ pub struct ContainerPlan {
     /// The id maps of the new user namespace.
     pub maps: Option<IdMaps>,
     /// Trees that the parent opens for the child.
-    pub trees: Vec<SourceTree>,
+    pub trees: Vec<OpenedTree>,
     /// Offsets of the new time namespace.
     pub time: TimeOffsets,
     /// The same in the format of the kernel, if the intermediate process creates that namespace: in a joined user
@@ -343,25 +345,29 @@ fn file_steps(
     facts: &ContainerFacts,
     options: ContainerOptions,
     steps: &mut Vec<ContainerStep>,
-    trees: &mut Vec<SourceTree>,
+    trees: &mut Vec<OpenedTree>,
 ) -> Result<()> {
     let mut mounts = MountPlanner::new(container, facts);
     let root = c_path(&container.root.path)?;
     let received = mounts.parent_opens();
     if received {
-        let tree = |place| SourceTree {
-            path: root.clone(),
-            path_only: place,
-            follow_link: true,
-            recursive: true,
-            idmap: None,
-            idmap_recursive: false,
+        let tree = |place| {
+            OpenedTree::Host(SourceTree {
+                path: root.clone(),
+                path_only: place,
+                follow_link: true,
+                recursive: true,
+                idmap: None,
+                idmap_recursive: false,
+            })
         };
         mounts.trees.extend([tree(true), tree(false)]);
     }
     for mount in &container.mounts {
         mounts.add(mount)?;
     }
+    let mut device_steps = Vec::new();
+    device_planner::device_steps(container, facts, &mut mounts, &mut device_steps)?;
     let propagation = container.root.propagation;
     // The propagation setting is the root's, which gets it at the end. Until then no mount of the container may
     // propagate to the host, while mounts of the host still propagate to containers that request it; an unbindable tree
@@ -379,7 +385,7 @@ fn file_steps(
     let links = mounts.links.into_iter();
     steps.extend(links.map(|(path, target)| ContainerStep::Symlink { path, target, replace: false }));
     trees.extend(mounts.trees);
-    device_steps(container, facts, steps)?;
+    steps.extend(device_steps);
     if let Some(process) = &container.process {
         let path = relative_to_root(&process.program.cwd)?;
         if !path.is_empty() {
@@ -450,45 +456,6 @@ fn terminal(process: &ProcessSpec, console: bool, steps: &mut Vec<ContainerStep>
     if process.terminal {
         steps.push(ContainerStep::Terminal { size: process.console_size, uid: process.uid, console });
     }
-}
-
-/// Adds device nodes and the links of /dev (runtime-spec, config-linux.md, "Default Devices").
-fn device_steps(
-    container: &ContainerSpec,
-    facts: &ContainerFacts,
-    steps: &mut Vec<ContainerStep>,
-) -> Result<()> {
-    let bind = container.namespaces.has(Namespace::User);
-    for device in &container.devices {
-        steps.push(ContainerStep::Device {
-            path: relative_to_root(&device.path)?,
-            kind: device.kind,
-            major: device.major,
-            minor: device.minor,
-            mode: device.mode,
-            uid: device.uid,
-            gid: device.gid,
-            bind: bind && device.kind != libc::S_IFIFO,
-        });
-    }
-    for (path, target) in &container.links {
-        // The image's own ptmx would refer to the devpts where the image was built.
-        let replace = path == Path::new("/dev/ptmx");
-        steps.push(ContainerStep::Symlink {
-            path: relative_to_root(path)?,
-            target: c_path(target)?,
-            replace,
-        });
-    }
-    // A bind mount of the host's whole /dev has its own entries.
-    let is_bind = |kind: &ContainerMountKind| matches!(kind, ContainerMountKind::Bind { .. });
-    let host_dev =
-        container.mounts.iter().any(|mount| mount.destination == Path::new("/dev") && is_bind(&mount.kind));
-    if facts.kcore && !host_dev {
-        let (path, target) = (c_string("dev/core")?, c_string("/proc/kcore")?);
-        steps.push(ContainerStep::Symlink { path, target, replace: false });
-    }
-    Ok(())
 }
 
 /// Adds the steps for host and domain name, kernel parameters and the memory policy.

@@ -1,5 +1,6 @@
 //! Plans the mounts of a container.
 
+use super::device::ParentDevice;
 use super::filesystem::{self, FsOption, LegacyMount};
 use super::{ContainerFacts, ContainerHierarchy};
 use crate::plan::path::{absolute, c_path, c_string, relative_to_root};
@@ -119,6 +120,15 @@ impl MountAttributes {
 
 /// A tree that the parent opens in the child's mount namespace, with its own rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpenedTree {
+    /// A tree of the host.
+    Host(SourceTree),
+    /// A new device node.
+    Device(ParentDevice),
+}
+
+/// A tree of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTree {
     /// Absolute path on the host.
     pub path: CString,
@@ -140,7 +150,7 @@ pub(super) struct MountPlanner<'a> {
     container: &'a ContainerSpec,
     facts: &'a ContainerFacts,
     /// The trees that the parent opens.
-    pub(super) trees: Vec<SourceTree>,
+    pub(super) trees: Vec<OpenedTree>,
     /// The mounts.
     pub(super) mounts: Vec<PlannedMount>,
     /// Mounts that become read-only in the end; `None` after a remount that makes one writable.
@@ -242,7 +252,7 @@ impl<'a> MountPlanner<'a> {
         if !self.parent_opens() && mount.idmap.is_none() {
             return Ok(None);
         }
-        self.trees.push(SourceTree {
+        let tree = OpenedTree::Host(SourceTree {
             path: c_path(source)?,
             path_only: false,
             follow_link: mount.source_link == SourceLink::Target,
@@ -250,10 +260,16 @@ impl<'a> MountPlanner<'a> {
             idmap: mount.idmap.as_ref().map(|idmap| idmap.maps.clone()),
             idmap_recursive: mount.idmap.as_ref().is_some_and(|idmap| idmap.recursive),
         });
+        self.add_tree(tree).map(Some)
+    }
+
+    /// Adds a tree for the parent to open; returns its index.
+    pub(super) fn add_tree(&mut self, tree: OpenedTree) -> Result<usize> {
+        self.trees.push(tree);
         if self.trees.len() > MAX_KEPT {
-            return Err(Error::new(Code::Invalid, format!("more than {MAX_KEPT} bind mounts")));
+            return Err(Error::new(Code::Invalid, format!("more than {MAX_KEPT} bind mounts and devices")));
         }
-        Ok(Some(self.trees.len() - 1))
+        Ok(self.trees.len() - 1)
     }
 
     fn check_new(mount: &ContainerMount, fstype: &str) -> Result<()> {

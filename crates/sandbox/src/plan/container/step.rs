@@ -1,6 +1,7 @@
 //! The steps of a container's start, as data: the child runs them ([`crate::stage::container`]), golden tests compare
 //! them without privileges, and errors name them. [`ContainerSteps::new`] rejects an order that would not protect.
 
+use super::device::{DeviceNode, PlannedDevice};
 use super::mount::PlannedMount;
 use crate::plan::path::absolute;
 use crate::spec::container::Namespace;
@@ -65,25 +66,8 @@ pub enum ContainerStep {
     },
     /// Makes one mount.
     Mount(Box<PlannedMount>),
-    /// Makes a device node, or bind mounts the host's.
-    Device {
-        /// Its path.
-        path: CString,
-        /// S_IFCHR, S_IFBLK or S_IFIFO.
-        kind: u32,
-        /// Major number.
-        major: u32,
-        /// Minor number.
-        minor: u32,
-        /// Permission bits.
-        mode: u32,
-        /// Owner inside.
-        uid: u32,
-        /// Group inside.
-        gid: u32,
-        /// Whether it must be bind mounted: mknod(2) is denied in a user namespace.
-        bind: bool,
-    },
+    /// Makes a device node, or mounts one.
+    Device(Box<PlannedDevice>),
     /// Makes a symbolic link; an existing file at that path is kept.
     Symlink {
         /// Its path.
@@ -329,7 +313,7 @@ impl ContainerStep {
             | ContainerStep::AttachRoot { .. }
             | ContainerStep::OpenRoot { .. }
             | ContainerStep::Mount(_)
-            | ContainerStep::Device { .. }
+            | ContainerStep::Device(_)
             | ContainerStep::Symlink { .. }
             | ContainerStep::MakeDirectory { .. }
             | ContainerStep::Terminal { .. } => ContainerPhase::Files,
@@ -433,13 +417,14 @@ impl fmt::Display for ContainerStep {
             ContainerStep::AttachRoot { path, .. } => write!(f, "attach the root {}", path.to_string_lossy()),
             ContainerStep::OpenRoot { path } => write!(f, "open the root {}", path.to_string_lossy()),
             ContainerStep::Mount(mount) => mount.fmt(f),
-            ContainerStep::Device { path, kind, major, minor, .. } => {
-                let letter = match *kind {
+            ContainerStep::Device(device) => {
+                let DeviceNode { kind, major, minor, .. } = device.node;
+                let letter = match kind {
                     libc::S_IFBLK => 'b',
                     libc::S_IFIFO => 'p',
                     _ => 'c',
                 };
-                write!(f, "make device {} {letter} {major}:{minor}", absolute(path))
+                write!(f, "make device {} {letter} {major}:{minor}", absolute(&device.path))
             }
             ContainerStep::Symlink { path, target, .. } => {
                 write!(f, "link {} to {}", absolute(path), target.to_string_lossy())

@@ -9,16 +9,6 @@ use saggar_sys::error::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Path, major and minor number of the default devices, which every user can read and write.
-const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
-    ("/dev/null", 1, 3),
-    ("/dev/zero", 1, 5),
-    ("/dev/full", 1, 7),
-    ("/dev/random", 1, 8),
-    ("/dev/urandom", 1, 9),
-    ("/dev/tty", 5, 0),
-];
-
 /// Path and target of the default links. `/dev/ptmx` links to the container's own devpts.
 const DEFAULT_LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
@@ -79,15 +69,7 @@ pub(super) fn lower_devices(
     };
     let links = DEFAULT_LINKS.iter().map(|(path, target)| (PathBuf::from(path), PathBuf::from(target)));
     let links = links.filter(|(path, _)| !taken(path, &named)).collect();
-    let default = DEFAULT_DEVICES.iter().map(|(path, major, minor)| DeviceSpec {
-        path: path.into(),
-        kind: libc::S_IFCHR,
-        major: *major,
-        minor: *minor,
-        mode: 0o666,
-        uid: 0,
-        gid: 0,
-    });
+    let default = DeviceSpec::default_devices();
     let mut all: Vec<DeviceSpec> = default.filter(|device| !taken(&device.path, &named)).collect();
     all.append(&mut named);
     Ok((all, links))

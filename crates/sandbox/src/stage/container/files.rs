@@ -1,13 +1,14 @@
 //! The root file system of a container, and everything that is mounted in it: by descriptors alone, before the
 //! root changes.
 
-use super::rooted_path;
+use super::{device, rooted_path};
+use crate::plan::container::device::{DeviceSource, PlannedDevice};
 use crate::plan::container::filesystem::LegacyMount;
 use crate::plan::container::mount::{MAX_KEPT, MountAttributes, MountOperation, PlannedMount, SourceLink};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult, mount, pty};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// linux/magic.h
@@ -242,24 +243,15 @@ impl ContainerFiles {
         }
     }
 
-    pub(super) fn device(&self, node: &DeviceNode<'_>) -> SysResult<()> {
-        let root = self.root()?;
-        if node.bind {
-            return bind_device(root, node);
-        }
-        let (parent, name) = rooted_path::create_parent(root, node.path)?;
-        match file::make_node(parent.as_fd(), name, node.kind | node.mode, node.number()) {
-            Ok(()) => {
-                let made = rooted_path::find_without_links(parent.as_fd(), name)?;
-                node.check(made.as_fd())?;
-                file::set_owner(made.as_fd(), node.uid, node.gid)
+    pub(super) fn device(&mut self, device: &PlannedDevice) -> SysResult<()> {
+        let tree = match &device.source {
+            DeviceSource::New => return device::make(self.root()?, &device.path, &device.node),
+            DeviceSource::Host(path) => device::open_host(&device.node, path)?,
+            DeviceSource::Received(slot) => {
+                self.trees.get_mut(*slot).and_then(Option::take).ok_or(Errno::EBADF)?
             }
-            // The very same is there already: fine. Anything else is not what was asked for.
-            Err(Errno::EEXIST) => node.check(rooted_path::find_without_links(parent.as_fd(), name)?.as_fd()),
-            // A user namespace around us makes no nodes either.
-            Err(Errno::EPERM) if node.kind != libc::S_IFIFO => bind_device(root, node),
-            Err(errno) => Err(errno),
-        }
+        };
+        device::attach(self.root()?, &device.path, &device.node, tree.as_fd())
     }
 
     /// A terminal of the container's own devpts: its number, its master, and its slave, which the container finds
@@ -303,41 +295,6 @@ impl ContainerFiles {
         }
         nix::unistd::chdir(c"/")
     }
-}
-
-/// A device as a step describes it.
-pub(super) struct DeviceNode<'a> {
-    pub(super) path: &'a CString,
-    pub(super) kind: u32,
-    pub(super) major: u32,
-    pub(super) minor: u32,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) bind: bool,
-}
-
-impl DeviceNode<'_> {
-    fn number(&self) -> u64 {
-        libc::makedev(self.major, self.minor)
-    }
-
-    fn check(&self, made: BorrowedFd<'_>) -> SysResult<()> {
-        let stat = nix::sys::stat::fstat(made)?;
-        let same = stat.st_mode & libc::S_IFMT == self.kind
-            && (self.kind == libc::S_IFIFO || stat.st_rdev == self.number());
-        if same { Ok(()) } else { Err(Errno::EEXIST) }
-    }
-}
-
-fn bind_device(root: BorrowedFd<'_>, node: &DeviceNode<'_>) -> SysResult<()> {
-    let host = file::open(file::cwd(), c"/", libc::O_PATH | libc::O_DIRECTORY, 0, Resolve::Ordinary)?;
-    let source = file::open(host.as_fd(), node.path, libc::O_PATH, 0, Resolve::Ordinary)?;
-    node.check(source.as_fd())?;
-    let tree = mount::clone_tree(source.as_fd(), true)?;
-    mount::change(tree.as_fd(), libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC, 0, 0, false)?;
-    let at = rooted_path::create(root, node.path, false)?;
-    mount::attach(tree.as_fd(), at.as_fd())
 }
 
 /// The host's /dev/null, and nothing that only has its name (CVE-2025-31133).

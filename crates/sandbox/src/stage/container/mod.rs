@@ -14,6 +14,7 @@
 //! nothing in it. Whatever fails is told to the runtime as `{step, errno}`, and the process ends.
 
 mod copy;
+mod device;
 mod files;
 pub mod opener;
 mod process;

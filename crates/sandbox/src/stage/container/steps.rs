@@ -1,6 +1,6 @@
 //! The interpreter of a container's steps.
 
-use super::files::{ContainerFiles, DeviceNode};
+use super::files::ContainerFiles;
 use super::process::{self as settle, HomeVariable};
 use super::wire::{ChildNeed, ChildReport, ChildRequest};
 use super::{ContainerChildArgs, await_go};
@@ -135,18 +135,7 @@ impl ContainerWalk<'_> {
             }
             ContainerStep::OpenRoot { path } => files.open_root(path),
             ContainerStep::Mount(mount) => files.mount(mount),
-            ContainerStep::Device { path, kind, major, minor, mode, uid, gid, bind } => {
-                files.device(&DeviceNode {
-                    path,
-                    kind: *kind,
-                    major: *major,
-                    minor: *minor,
-                    mode: *mode,
-                    uid: *uid,
-                    gid: *gid,
-                    bind: *bind,
-                })
-            }
+            ContainerStep::Device(device) => files.device(device),
             ContainerStep::Symlink { path, target, replace } => files.symlink(path, target, *replace),
             ContainerStep::MakeDirectory { path } => files.make_directory(path),
             ContainerStep::Seal { kept, .. } => files.seal(*kept),
