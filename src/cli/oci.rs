@@ -65,6 +65,10 @@ const EXIT_STATUS: &str = "Exit status in the foreground: the program's own, 128
 /// Also the answer to callers that ask by `checkpoint --help` whether there are any.
 const NO_CHECKPOINTS: &str = "saggar does not support checkpoints of containers\n";
 
+/// The answer to crun's `mounts add` and `mounts remove`.
+const NO_MOUNTS: &str = "saggar does not change the mounts of a running container\n\
+                         hint: name all of them in config.json; a shared bind mount passes later ones on\n";
+
 /// One verb with the options that all verbs take.
 #[derive(Debug, Args)]
 pub struct OciVerb<A: Args> {
@@ -181,12 +185,18 @@ pub struct ContainerCreationArgs {
     /// Write the pid of the container's init process to FILE
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
+    /// Send a pidfd of the container's init process to a listening unix socket
+    #[arg(long, value_name = "SOCKET")]
+    pub pidfd_socket: Option<PathBuf>,
     /// Use mount and chroot instead of pivot_root, as on a ramdisk
     #[arg(long)]
     pub no_pivot: bool,
     /// Keep the caller's session keyring
     #[arg(long)]
     pub no_new_keyring: bool,
+    /// Refuse a remount that the kernel permits only with the flags of the host
+    #[arg(long)]
+    pub no_mount_fallback: bool,
     /// Pass N file descriptors, from 3 on, to the program
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub preserve_fds: u32,
@@ -243,6 +253,9 @@ pub struct DeleteArgs {
     /// Kill a running container first; succeed if it does not exist
     #[arg(long, short)]
     pub force: bool,
+    /// Refuse the option of crun
+    #[arg(long, hide = true)]
+    pub regex: bool,
     /// The container
     #[arg(value_name = "ID")]
     pub id: String,
@@ -260,6 +273,9 @@ pub struct ExecArgs {
     /// Write the pid of the program to FILE
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
+    /// Send a pidfd of the program to a listening unix socket
+    #[arg(long, value_name = "SOCKET")]
+    pub pidfd_socket: Option<PathBuf>,
     /// Send the terminal of the program to a listening unix socket
     #[arg(long, value_name = "SOCKET")]
     pub console_socket: Option<PathBuf>,
@@ -445,6 +461,7 @@ pub fn parse(args: &[OsString]) -> Option<Result<OciCommand, clap::Error>> {
         ($($name:literal => $variant:ident),+ $(,)?) => {
             match verb {
                 "checkpoint" | "restore" => Some(Err(clap::Error::raw(ErrorKind::InvalidSubcommand, NO_CHECKPOINTS))),
+                "mounts" => Some(Err(clap::Error::raw(ErrorKind::InvalidSubcommand, NO_MOUNTS))),
                 $($name => Some(parse_verb($name, words()).map(|verb| OciCommand::$variant(Box::new(verb)))),)+
                 _ => None,
             }
@@ -579,7 +596,12 @@ mod tests {
             assert!(parse(&words(line)).is_none(), "{line}");
         }
         assert!(parse(&words("saggar start")).unwrap().is_err());
-        for line in ["saggar checkpoint ID", "saggar --root R restore ID", "saggar checkpoint --help"] {
+        for line in [
+            "saggar checkpoint ID",
+            "saggar --root R restore ID",
+            "saggar checkpoint --help",
+            "saggar mounts add ID mounts.json",
+        ] {
             assert!(parse(&words(line)).unwrap().unwrap_err().use_stderr(), "{line}");
         }
     }

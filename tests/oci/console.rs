@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -98,6 +99,32 @@ fn mount_devices(config: &mut Value) {
 }
 
 as_each_caller! {
+    /// `--pidfd-socket`, as runc's: a pidfd of the program.
+    fn a_pidfd_of_the_program_is_sent(caller) {
+        let bench = Bench::new(caller);
+        let (listener, id, bundle) = (Listener::new(&bench), bench.id(), bench.bundle());
+        let pid_of = |pidfd: &File| {
+            let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
+            let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).expect("it is a pidfd");
+            pid.trim().parse::<u32>().unwrap()
+        };
+        bench.say(&["create", "--pidfd-socket", listener.path(), "--bundle", bundle.to_str().unwrap(), &id]).ok();
+        let (pidfd, word) = listener.terminal();
+        assert_eq!((pid_of(&pidfd), word.as_str()), (bench.pid(&id), "standard"));
+        bench.say(&["start", &id]).ok();
+        let pid_file = bench.place.join("work/exec.pid");
+        let file = pid_file.to_str().unwrap();
+        let exec = ["exec", "--detach", "--pidfd-socket", listener.path(), "--pid-file", file, &id, "/bin/sleep", "1000"];
+        bench.say(&exec).ok();
+        let (pidfd, word) = listener.terminal();
+        let pid = fs::read_to_string(&pid_file).unwrap().parse::<u32>().unwrap();
+        assert_eq!((pid_of(&pidfd), word.as_str()), (pid, "setns"));
+        let other = bench.id();
+        let nobody = ["create", "--pidfd-socket", "/nowhere", "--bundle", bundle.to_str().unwrap(), &other];
+        bench.say(&nobody).fails("connect to --pidfd-socket /nowhere");
+        bench.is_clean(&other);
+    }
+
     fn create_sends_the_terminal_of_the_program(caller) {
         let bench = Bench::new(caller);
         with_terminal(&bench);

@@ -36,6 +36,39 @@ as_each_caller! {
         bench.say(&["--log", "/nonexistent/log", "list"]).fails("/nonexistent/log");
     }
 
+    /// runtime.md, Warnings: they "MUST" be logged, and standard error is the log of a call without one.
+    fn a_warning_is_on_standard_error_or_in_the_log(caller) {
+        let bench = Bench::new(caller);
+        bench.configure(|config| {
+            config["process"]["args"] = serde_json::json!(["/bin/true"]);
+            config["annotations"] = serde_json::json!({ "run.oci.handler": "wasm" });
+        });
+        let warning = "annotations.run.oci.handler is an annotation of crun and has no effect";
+        let said = bench.run(&bench.id()).ok();
+        assert_eq!(said.stderr, format!("saggar: {warning}\n"));
+        let (log, bundle) = (bench.place.join("work/log"), bench.bundle());
+        let run = ["--log", log.to_str().unwrap(), "run", "--bundle", bundle.to_str().unwrap(), &bench.id()].map(str::to_owned);
+        let run: Vec<&str> = run.iter().map(String::as_str).collect();
+        assert_eq!(bench.say(&run).ok().stderr, "");
+        assert!(fs::read_to_string(&log).unwrap().contains(warning));
+        let quiet = ["--log-level", "error", "run", "--bundle", bundle.to_str().unwrap(), &bench.id()].map(str::to_owned);
+        let quiet: Vec<&str> = quiet.iter().map(String::as_str).collect();
+        assert_eq!(bench.say(&quiet).ok().stderr, "");
+    }
+
+    fn what_other_runtimes_have_is_refused_by_its_name(caller) {
+        let bench = Bench::new(caller);
+        let say = |args: &[&str]| bench.say(args);
+        for (args, text) in [
+            (&["checkpoint", "x"][..], "does not support checkpoints"),
+            (&["mounts", "add", "x", "mounts.json"], "does not change the mounts of a running container"),
+            (&["delete", "--regex", "a.*"], "delete --regex: containers are deleted by their ids alone"),
+        ] {
+            let said = say(args);
+            assert!(!said.status.success() && said.stderr.contains(text), "{said:?}");
+        }
+    }
+
     fn options_that_do_not_apply_are_accepted(caller) {
         let bench = Bench::new(caller);
         bench.say(&["--rootless", "auto", "--criu", "/x", "--cgroup-manager=cgroupfs", "--debug", "list"]).ok();

@@ -280,4 +280,41 @@ as_each_caller! {
         clean();
         assert_eq!(run(&["dest-nofollow"], &bench.place.join("plain"), "cat /at").ok().stdout, "plain\n");
     }
+
+    /// In a user namespace flags of the host cannot be cleared: they stay, or with the option of runc the start fails.
+    fn flags_that_the_host_has_locked_stay_or_are_an_error(caller) {
+        let bench = Bench::new(caller);
+        let host = bench.place.make_dir("host", 0o755);
+        bench.configure(|config| {
+            config["process"]["args"] = json!(["/bin/cat", "/proc/self/mountinfo"]);
+            for options in [&["bind"][..], &["bind", "remount", "ro"]] {
+                let mount = json!({ "destination": "/m", "source": &host, "options": options });
+                config["mounts"].as_array_mut().unwrap().push(mount);
+            }
+            let linux = &mut config["linux"];
+            if caller.is_root() {
+                linux["namespaces"].as_array_mut().unwrap().push(json!({ "type": "user" }));
+            }
+            for map in ["uidMappings", "gidMappings"] {
+                linux[map] = json!([{ "containerID": 0, "hostID": 0, "size": 1 }]);
+            }
+        });
+        let bundle = bench.bundle();
+        let run = |options: &[&str], id: &str| {
+            let mut args = vec!["--cgroup-manager", "disabled", "run"];
+            args.extend(options);
+            args.extend(["--bundle", bundle.to_str().unwrap(), id]);
+            let saggar = bench.command(&args);
+            // A host, for the container's user namespace.
+            let mut command = bench.place.command(Path::new("/usr/bin/unshare"));
+            command.args(["--user", "--map-root-user", "--mount", "/bin/sh", "-c"]);
+            command.arg("mount -t tmpfs -o nosuid,nodev none \"$0\" && exec \"$@\"").arg(&host);
+            command.arg(saggar.get_program()).args(saggar.get_args());
+            bench.finish(command)
+        };
+        let said = run(&[], &bench.id()).ok();
+        let mount = said.stdout.lines().find(|line| line.contains(" /m ")).unwrap();
+        assert!(mount.contains(" /m ro,nosuid,nodev,"), "{mount}");
+        run(&["--no-mount-fallback"], &bench.id()).fails("change the mount at /m");
+    }
 }

@@ -3,6 +3,7 @@
 use super::cgroups::{CgroupWithResctrl, InitCgroup};
 use super::console::adopt_host_size;
 use super::container::{self, ContainerStatus};
+use super::pidfd_socket::{self, PidfdSocket};
 use super::socket_activation::PassedDescriptors;
 use super::{OciContext, bridge, cgroup_owner, cleanup, filter, pid_file, service_notification};
 use crate::cgroup::{CgroupHandle, CgroupLayout, CgroupLocation, CgroupRequest};
@@ -17,6 +18,7 @@ use crate::state::container::{
     ContainerClaim, ContainerDirectory, ContainerLock, ContainerRecord, RECORD_VERSION,
 };
 use crate::state::process::{ProcessId, boot_id};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// How the container relates to this process.
@@ -60,6 +62,7 @@ pub(super) fn create_container(
     let bridge = bridge::BridgeRequest::from_annotations(&container)?;
     let terminal = container.process.as_ref().is_some_and(|process| process.terminal);
     let console = console(terminal, args.console_socket.as_deref(), mode)?;
+    let pidfd_socket = PidfdSocket::connect(args.pidfd_socket.as_deref())?;
     let passed = PassedDescriptors::of_this_process();
     if let Some(process) = &mut container.process {
         adopt_host_size(process, &console);
@@ -93,6 +96,7 @@ pub(super) fn create_container(
         options: ContainerOptions {
             no_pivot: args.no_pivot,
             no_new_keyring: args.no_new_keyring,
+            no_mount_fallback: args.no_mount_fallback,
             preserve_fds: passed.count.saturating_add(args.preserve_fds),
             die_with_runtime: mode == CreationMode::Foreground,
             ..ContainerOptions::default()
@@ -104,6 +108,8 @@ pub(super) fn create_container(
     });
     let made =
         made.and_then(|init| cgroup_owner::delegate_cgroup(&container, &group, init.pid).map(|()| init));
+    let made =
+        made.and_then(|init| pidfd_socket.send(pidfd_socket::OF_INIT, init.pidfd.as_fd()).map(|()| init));
     let made = made.and_then(|init| pid_file::write(args.pid_file.as_deref(), init.pid).map(|()| init));
     match made {
         Ok(init) => {

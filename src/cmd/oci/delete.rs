@@ -14,6 +14,13 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(context: &OciContext, args: &DeleteArgs) -> Result<u8> {
+    if args.regex {
+        return Err(Error::new(
+            Code::Unsupported,
+            "delete --regex: containers are deleted by their ids alone",
+        )
+        .hint("saggar list --quiet prints the ids"));
+    }
     let done = if args.force { force_delete(context, &args.id) } else { delete_stopped(context, &args.id) };
     match done {
         Err(error) if args.force && error.code() == Code::NotFound => Ok(0),

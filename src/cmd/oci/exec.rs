@@ -5,6 +5,7 @@ use super::console::adopt_host_size;
 use super::container::{ContainerStatus, LoadedContainer};
 use super::creation::{CreationMode, console};
 use super::out_of_memory::OomReporter;
+use super::pidfd_socket::{self, PidfdSocket};
 use super::socket_activation::PassedDescriptors;
 use super::{OciContext, filter, foreground, pid_file, wrong_status_error};
 use crate::cgroup::{CgroupDriver, CgroupHandle};
@@ -42,8 +43,10 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
     let mut process = requested_process(args, &container)?;
     let console = console(process.terminal, args.console_socket.as_deref(), mode(args))?;
     adopt_host_size(&mut process, &console);
+    let pidfd_socket = PidfdSocket::connect(args.pidfd_socket.as_deref())?;
     let init = start_process(args, &target, &container, &process, console)?;
-    if let Err(error) = pid_file::write(args.pid_file.as_deref(), init.pid) {
+    let told = pidfd_socket.send(pidfd_socket::OF_EXEC, init.pidfd.as_fd());
+    if let Err(error) = told.and_then(|()| pid_file::write(args.pid_file.as_deref(), init.pid)) {
         let _ = crate::sys::pidfd::signal(init.pidfd.as_fd(), libc::SIGKILL);
         let _ = crate::sys::pidfd::reap(init.pidfd.as_fd());
         return Err(error);

@@ -31,6 +31,7 @@ mod orphaned;
 mod out_of_memory;
 mod pause;
 mod pid_file;
+mod pidfd_socket;
 mod ps;
 mod run;
 mod service_notification;

@@ -33,8 +33,11 @@ impl ConsoleSocket {
     }
 }
 
-/// Connects to a stream socket by its path.
-pub(super) fn connect_to(path: &Path, what: &str) -> Result<OwnedFd> {
+/// Connects to a stream socket by its path, which may be longer than a socket address. `what` names it in errors.
+///
+/// # Errors
+/// [`Code::Invalid`] if nothing listens there.
+pub fn connect_to(path: &Path, what: &str) -> Result<OwnedFd> {
     let fail = |errno: nix::errno::Errno| {
         Error::new(Code::Invalid, format!("connect to {what} {}: {}", path.display(), errno.desc()))
     };

@@ -30,6 +30,7 @@ mod start_socket;
 mod time_offsets;
 mod trees;
 
+pub use console::connect_to as connect_to_socket;
 pub use create::create;
 pub use exec::{PendingExec, begin_exec, exec};
 pub use maps::{own_id_maps as maps_of_ours, read_id_map as read_map};

@@ -76,6 +76,8 @@ pub struct ContainerOptions {
     pub no_pivot: bool,
     /// `--no-new-keyring`: stay in the caller's session keyring.
     pub no_new_keyring: bool,
+    /// `--no-mount-fallback`: flags of a remount that the host has locked are an error.
+    pub no_mount_fallback: bool,
     /// `--preserve-fds` and LISTEN_FDS together: number of file descriptors from 3 on that stay open.
     pub preserve_fds: u32,
     /// Whether the process dies with the runtime for its whole life (foreground `run`), and not only until it is
@@ -347,7 +349,7 @@ fn file_steps(
     steps: &mut Vec<ContainerStep>,
     trees: &mut Vec<OpenedTree>,
 ) -> Result<()> {
-    let mut mounts = MountPlanner::new(container, facts);
+    let mut mounts = MountPlanner::new(container, facts, !options.no_mount_fallback);
     let root = c_path(&container.root.path)?;
     let received = mounts.parent_opens();
     if received {

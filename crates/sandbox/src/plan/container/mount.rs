@@ -149,6 +149,8 @@ pub struct SourceTree {
 pub(super) struct MountPlanner<'a> {
     container: &'a ContainerSpec,
     facts: &'a ContainerFacts,
+    /// Whether flags that the host has locked stay set in a remount that would clear them.
+    keeps_locked_flags: bool,
     /// The trees that the parent opens.
     pub(super) trees: Vec<OpenedTree>,
     /// The mounts.
@@ -163,10 +165,15 @@ pub(super) struct MountPlanner<'a> {
 pub(crate) const MAX_KEPT: usize = 256;
 
 impl<'a> MountPlanner<'a> {
-    pub(super) fn new(container: &'a ContainerSpec, facts: &'a ContainerFacts) -> Self {
+    pub(super) fn new(
+        container: &'a ContainerSpec,
+        facts: &'a ContainerFacts,
+        keeps_locked_flags: bool,
+    ) -> Self {
         MountPlanner {
             container,
             facts,
+            keeps_locked_flags,
             trees: Vec::new(),
             mounts: Vec::new(),
             sealed: Vec::new(),
@@ -216,7 +223,8 @@ impl<'a> MountPlanner<'a> {
             ContainerMountKind::Cgroup => return self.cgroup(made),
             ContainerMountKind::ChangeAttributes => {}
             ContainerMountKind::Remount => {
-                made.operation = MountOperation::Change { fallback: Some(made.attributes) };
+                made.operation =
+                    MountOperation::Change { fallback: self.keeps_locked_flags.then_some(made.attributes) };
                 made.attributes = filesystem::exact_attributes(mount);
                 self.unseal(&made.at, mount);
             }
