@@ -322,6 +322,19 @@ fn a_controller_that_could_not_be_switched_on_is_told_with_the_reason() {
     assert!(error.hint_text().unwrap().contains("a cgroup of its own"), "{:?}", error.hint_text());
 }
 
+/// The parent has no realtime budget unless an administrator gave it one.
+#[test]
+fn a_realtime_limit_that_the_parent_cannot_give_says_so() {
+    let mut fake = FakeControlFiles::new(CgroupVersion::V1);
+    fake.fault = Some(("cpu.rt_runtime_us".to_owned(), InjectedFault::Refused(Errno::EINVAL)));
+    let error = fake.apply(&json!({ "cpu": { "realtimeRuntime": 5 } })).map(drop).unwrap_err();
+    let hint = error.hint_text().unwrap();
+    assert!(
+        hint.contains("no such realtime budget") && hint.contains("write one to its cpu.rt_runtime_us"),
+        "{hint}"
+    );
+}
+
 #[test]
 fn what_bounds_one_another_is_tried_in_both_orders() {
     for version in VERSIONS {
