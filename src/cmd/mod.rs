@@ -55,7 +55,7 @@ pub fn main(args: &[OsString]) -> u8 {
     let command = match parse(args) {
         Ok(command) => command,
         Err(error) if error.use_stderr() => {
-            let _ = error.print();
+            print_usage_error(&error);
             return Code::Usage.exit_status();
         }
         Err(help) => return told(written(help.print().and_then(|()| std::io::stdout().flush()))),
@@ -207,12 +207,23 @@ fn print_as(json: bool, text: &str) -> Result<(), Error> {
     if json { print_raw(text) } else { print_text(text) }
 }
 
-/// Prints an error as text on standard error: one line, and one for the hint.
+/// Prints an error as text on standard error: a line for each fault, and one for the hint.
 fn print_error_text(error: &Error) {
     crate::log::print_line(&format!("saggar: error: {error}"));
+    for other in error.others() {
+        crate::log::print_line(&format!("saggar: error: {other}"));
+    }
     if let Some(hint) = error.hint_text() {
         crate::log::print_line(&format!("hint: {hint}"));
     }
+}
+
+/// Prints an error of the command line, with the prefix of other errors. A lost message ends nothing.
+fn print_usage_error(error: &clap::Error) {
+    if error.to_string().starts_with("error:") {
+        let _ = std::io::stderr().write_all(b"saggar: ");
+    }
+    let _ = error.print();
 }
 
 /// Prints an error on standard error: as [`print_error_text`], or as one JSON object.
@@ -221,10 +232,13 @@ fn print_error(error: &Error, format: LogFormat) {
         LogFormat::Text => print_error_text(error),
         LogFormat::Json => {
             let time = jiff::Timestamp::now().to_string();
-            let line = serde_json::json!({
+            let mut line = serde_json::json!({
                 "level": "error", "msg": error.to_string(), "hint": error.hint_text(),
                 "code": error.code().name(), "time": time,
             });
+            if !error.others().is_empty() {
+                line["others"] = error.others().into();
+            }
             crate::log::print_json(&line.to_string());
         }
     }

@@ -32,6 +32,7 @@ mod privileges;
 mod probe;
 mod repositories;
 mod resources;
+mod runtime_directory;
 mod second_view;
 mod set_group_id;
 mod signals;

@@ -160,11 +160,37 @@ fn devices_in_a_user_namespace_of_root_are_as_configured() {
     let listed = "/dev/null 1:3 666 65534:65534\n/dev/mine 1:3 622 7:9\n/dev/shm0 1:5 666 0:0\n/dev/pipe 0:0 600 0:0\n2\n0\n";
     assert_eq!(said.stdout, listed, "{said:?}");
     assert!(said.stderr.contains("mknod: /tmp/own: Operation not permitted"), "{said:?}");
-    ran(&bench, "true", |config| {
+    // The host's device, as other runtimes mount it, for an owner that the namespace does not have.
+    let said = ran(&bench, "busybox stat -c '%t:%T %a %u' /dev/mine", |config| {
         mapped(config);
         config["linux"]["devices"][0]["uid"] = json!(70_000);
-    })
-    .fails("device /dev/mine: the uid 70000 is not in the map");
+    });
+    assert_eq!(said.stdout, "1:3 666 65534\n", "{said:?}");
+    assert!(said.stderr.contains("linux.devices: the owner of /dev/mine is not in the map"), "{said:?}");
+    // More than there are places for trees.
+    let said = ran(&bench, "busybox test -c /dev/n299 && echo there", |config| {
+        mapped(config);
+        let device = |number| json!({ "path": format!("/dev/n{number}"), "type": "c", "major": 1, "minor": 3, "uid": 1 });
+        config["linux"]["devices"] = (0..300).map(device).collect();
+    });
+    assert_eq!(said.stdout, "there\n", "{said:?}");
+}
+
+/// CVE-2019-16884: a link of the image leads a device to a file of procfs.
+#[test]
+fn a_device_covers_nothing_of_procfs() {
+    let caller = match Caller::ordinary() {
+        Ok(caller) => caller,
+        Err(why) => skip!("{why}"),
+    };
+    let bench = Bench::new(caller);
+    let root = bench.bundle().join("rootfs");
+    std::os::unix::fs::symlink("/proc/sys/kernel/hostname", root.join("dev/null")).unwrap();
+    ran(&bench, "true", |_| {}).fails("/dev/null");
+    fs::remove_dir_all(root.join("dev")).unwrap();
+    std::os::unix::fs::symlink("/proc/self/attr", root.join("dev")).unwrap();
+    let exec = json!([{ "path": "/dev/exec", "type": "c", "major": 1, "minor": 3 }]);
+    ran(&bench, "true", |config| config["linux"]["devices"] = exec).fails("");
 }
 
 /// Where /dev is the host's, nothing is made in it, and a listed device elsewhere is there all the same.

@@ -255,6 +255,10 @@ as_each_caller! {
         clean();
         assert_eq!(run(&["src-nofollow"], &bench.place.join("plain"), "cat /at").ok().stdout, "plain\n");
         clean();
+        // A slash at its end makes no difference.
+        let slash = bench.place.join("link/");
+        assert_eq!(run(&["src-nofollow"], &slash, "busybox readlink /at").ok().stdout, "target\n");
+        clean();
 
         // No mount is made, and a second container of the same root file system finds its link.
         let script = "busybox readlink /at; busybox grep -c ' /at ' /proc/self/mountinfo";
@@ -276,6 +280,7 @@ as_each_caller! {
         let both = "cat /at /etc/victim";
         assert_eq!(run(&[], &bench.place.join("plain"), both).ok().stdout, "plain\nplain\n");
         assert_eq!(run(&["dest-nofollow"], &bench.place.join("plain"), both).ok().stdout, "plain\nof the image\n");
+        run(&["dest-nofollow"], &bench.place.make_dir("directory", 0o755), "true").fails("a directory cannot be mounted on a link");
         // Where nothing is, a file is made.
         clean();
         assert_eq!(run(&["dest-nofollow"], &bench.place.join("plain"), "cat /at").ok().stdout, "plain\n");

@@ -135,6 +135,38 @@ as_each_caller! {
         manager.hears_nothing_more();
     }
 
+    /// The host's directory cannot be written from inside, and a socket that nothing reads holds up no signal.
+    fn a_program_that_says_too_much_holds_up_nothing(caller) {
+        let manager = ServiceManager::new(caller, &[]);
+        let program = "import os, socket, signal
+manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+manager.connect(os.environ['NOTIFY_SOCKET'])
+try:
+    open('/run/notify/file', 'w')
+except OSError as error:
+    print(error.strerror, flush=True)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
+open('/tmp/up', 'w')
+while True:
+    manager.send(b'READY=1\\nWATCHDOG=1')
+";
+        manager.program(&[], |config| config["process"]["args"] = json!(["/usr/bin/python3", "-c", program]));
+        let (bundle, id) = (manager.bench.bundle(), manager.bench.id());
+        let mut command = manager.command(&["run", "--bundle", bundle.to_str().unwrap(), &id]);
+        let out = manager.bench.place.join("out");
+        let child = command.stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::null()).spawn().unwrap();
+        crate::support::wait::until_exists(&bundle.join("rootfs/tmp/up"));
+        // Until the socket of the service manager, which reads nothing, is full.
+        let full = UnixDatagram::unbound().unwrap();
+        full.connect(&manager.path).unwrap();
+        full.set_nonblocking(true).unwrap();
+        while full.send(b"").is_ok() {}
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert_eq!(end_of(child, "run").code(), Some(9));
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), "Read-only file system\n");
+        manager.bench.is_clean(&id);
+    }
+
     /// A socket that the configuration names is the program's, as one of conmon is.
     fn a_configured_socket_is_left_as_it_is(caller) {
         let manager = ServiceManager::new(caller, &[]);

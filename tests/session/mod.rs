@@ -15,6 +15,7 @@ mod names;
 mod prune;
 mod snapshot;
 pub(crate) mod stage;
+mod unnamed;
 mod walk;
 mod workspace_files;
 mod worktrees;

@@ -49,6 +49,9 @@ impl fmt::Display for PolicyCheckReport {
                 }
                 Err(error) => {
                     writeln!(f, "error: {}", one_line(&error.to_string()))?;
+                    for other in error.others() {
+                        writeln!(f, "error: {}", one_line(other))?;
+                    }
                     if let Some(hint) = error.hint_text() {
                         writeln!(f, "  hint: {}", one_line(hint))?;
                     }

@@ -325,6 +325,8 @@ pub struct SandboxTable {
     pub cgroup_parent: Option<CgroupName>,
     /// Who makes the cgroups of sandboxes that root starts.
     pub cgroup_driver: Option<SandboxCgroupDriver>,
+    /// Whether `saggar agent` keeps a session that was not named, also if its agent has changed nothing. Default: false.
+    pub keep_session: Option<bool>,
 }
 
 /// Deserializes a table from a map only. A derived `Deserialize` also accepts a sequence, with the values

@@ -69,6 +69,8 @@ pub struct EffectivePolicy {
     pub remembered_uuids: Setting<u32>,
     /// Bytes of events that a session retains.
     pub spool_size: Setting<ByteSize>,
+    /// Whether `saggar agent` keeps a session that was not named, whatever it has.
+    pub keep_session: Setting<bool>,
     /// The mailbox of a run.
     pub mailbox: MailboxPolicy,
     /// Sessions that an MCP client outside can use.
@@ -395,6 +397,7 @@ impl EffectivePolicy {
             bridge_directory: None,
             remembered_uuids: built_in(2000),
             spool_size: built_in(ByteSize::from_mebibytes(64)),
+            keep_session: built_in(false),
             mailbox: MailboxPolicy {
                 run: None,
                 name: None,

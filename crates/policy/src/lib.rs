@@ -40,6 +40,7 @@ pub mod command_line;
 pub mod document;
 pub mod effective;
 pub mod environment;
+mod faults;
 pub mod folder;
 pub mod hosts;
 pub mod layer;
@@ -49,8 +50,10 @@ pub mod mcp;
 mod merge;
 pub mod names;
 pub mod parse;
+mod parse_fault;
 pub mod paths;
 pub mod permission;
+mod policy_format;
 pub mod program;
 pub mod protect;
 pub mod provenance;
@@ -66,6 +69,7 @@ mod update;
 mod validate;
 mod validate_limits;
 mod value;
+mod value_message;
 mod workspace_pattern;
 
 #[cfg(any(test, feature = "testing"))]

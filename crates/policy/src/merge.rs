@@ -87,7 +87,9 @@ impl EffectivePolicy {
         extend_list(&mut self.permissions.ask, ask, layer);
         set_value(&mut self.permissions.timeout, timeout, layer);
         set_optional_value(&mut self.permissions.modes, modes.map(PermissionModes), layer);
-        let document::SandboxTable { id_range, uid, gid, cgroup_parent, cgroup_driver } = sandbox;
+        let document::SandboxTable { id_range, uid, gid, cgroup_parent, cgroup_driver, keep_session } =
+            sandbox;
+        set_value(&mut self.keep_session, keep_session, layer);
         set_value(&mut self.cgroup.parent, cgroup_parent, layer);
         set_value(&mut self.cgroup.driver, cgroup_driver, layer);
         set_value(&mut self.ids.range, id_range, layer);

@@ -2,8 +2,9 @@
 //! the line and the key, in time linear in its size.
 
 use super::document::{self, PolicyDocument};
-use super::schema;
-use super::suggest;
+use super::faults::find_faults;
+use super::parse_fault::{ParseFault, describe, line_at, strip_position};
+pub use super::policy_format::PolicyFormat;
 use super::validate::validate;
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::text::summary;
@@ -13,43 +14,13 @@ use std::path::Path;
 /// The largest policy file, in bytes. The longest realistic one is a hundredth of this.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// The syntax of a policy file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyFormat {
-    /// TOML 1.0
-    Toml,
-    /// JSON
-    Json,
-}
-
-impl PolicyFormat {
-    /// Detects the format: JSON if the file name ends in `.json` or the first visible byte is `{`, with
-    /// which no TOML document begins; else TOML.
-    pub fn detect(path: &Path, bytes: &[u8]) -> PolicyFormat {
-        let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        if named || bytes.trim_ascii_start().first() == Some(&b'{') {
-            PolicyFormat::Json
-        } else {
-            PolicyFormat::Toml
-        }
-    }
-}
-
-/// A fault in a policy file, and its line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ParseFault {
-    /// The line, counted from 1.
-    pub(super) line: Option<usize>,
-    /// The fault, with the key.
-    pub(super) message: String,
-}
-
 /// Parses one document.
 ///
 /// # Errors
 /// [`Code::Invalid`], naming `source`, the line, the key, and for an unknown key the nearest known one.
 pub fn parse(source: &str, format: PolicyFormat, bytes: &[u8]) -> Result<PolicyDocument> {
-    decode_text(bytes).and_then(|text| deserialize(format, text)).map_err(|fault| fault_error(source, fault))
+    let text = decode_text(bytes).map_err(|fault| fault_error(source, fault))?;
+    deserialize(format, text).map_err(|fault| faults_error(source, find_faults(format, text, fault)))
 }
 
 /// Parses one document and validates it on its own.
@@ -58,10 +29,13 @@ pub fn parse(source: &str, format: PolicyFormat, bytes: &[u8]) -> Result<PolicyD
 /// As for [`parse`], and for values that contradict each other.
 pub(super) fn parse_validated(path: &Path, bytes: &[u8]) -> Result<PolicyDocument> {
     let source = path.display().to_string();
-    let document = parse(&source, PolicyFormat::detect(path, bytes), bytes)?;
+    let format = PolicyFormat::detect(path, bytes);
+    let document = parse(&source, format, bytes)?;
     validate(&document).map_err(|invalid| {
-        let line = std::str::from_utf8(bytes).ok().and_then(|text| line_of(text, invalid.key));
-        fault_error(&source, ParseFault { line, message: format!("{}: {}", invalid.key, invalid.reason) })
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        let message = format!("{}: {}", invalid.key, invalid.reason);
+        let first = ParseFault { line: line_of(text, invalid.key), message };
+        faults_error(&source, find_faults(format, text, first))
     })?;
     Ok(document)
 }
@@ -98,12 +72,23 @@ pub(super) fn parse_validated_json(source: &str, json: &str) -> Result<PolicyDoc
 
 /// The error for a fault in the file `source`.
 pub(super) fn fault_error(source: &str, fault: ParseFault) -> Error {
-    let what = summary(&fault.message);
-    let message = match fault.line {
-        Some(line) => format!("{source}:{line}: {what}"),
-        None => format!("{source}: {what}"),
+    faults_error(source, vec![fault])
+}
+
+/// The error for all faults in the file `source`.
+fn faults_error(source: &str, faults: Vec<ParseFault>) -> Error {
+    let message = |fault: ParseFault| {
+        let what = summary(&fault.message);
+        match fault.line {
+            Some(line) => format!("{source}:{line}: {what}"),
+            None => format!("{source}: {what}"),
+        }
     };
-    Error::new(Code::Invalid, message).hint("`saggar policy schema` lists every key and what it takes")
+    let mut messages = faults.into_iter().map(message);
+    let first = messages.next().unwrap_or_default();
+    Error::new(Code::Invalid, first)
+        .with_others(messages.collect())
+        .hint("`saggar policy schema` lists every key and what it takes")
 }
 
 /// Decodes the bytes as text. An empty, too large or non-UTF-8 file is a fault.
@@ -159,47 +144,6 @@ fn deserialize_table<'de, D: serde::Deserializer<'de>>(
         .map_err(|error| serde_path_to_error::Error::new(track.path(), error))
 }
 
-/// Formats the message of a parser for a key.
-fn describe(key: &str, message: &str) -> String {
-    // A fault without a key is a syntax error.
-    if key == "." {
-        return message.to_owned();
-    }
-    let keys = schema::keys();
-    let is_unknown = message.starts_with("unknown field") && !keys.iter().any(|known| known == key);
-    if !is_unknown {
-        return format!("{key}: {message}");
-    }
-    match nearest_key(key, &keys) {
-        Some(near) => format!("unknown key {key}, did you mean {near}"),
-        None => format!("unknown key {key}"),
-    }
-}
-
-/// The known key that an unknown one most likely means: the right name in the wrong table, or a
-/// misspelling, in its own table first.
-fn nearest_key<'a>(key: &str, keys: &'a [String]) -> Option<&'a str> {
-    fn split(key: &str) -> (&str, &str) {
-        key.rsplit_once('.').unwrap_or(("", key))
-    }
-    let (table, name) = split(key);
-    let known = || keys.iter().map(|known| (known.as_str(), split(known)));
-    let full = |near: &str| known().find(|(_, (_, name))| *name == near).map(|(known, _)| known);
-    let near_in = |table: &str| {
-        let near = suggest::nearest(name, known().filter(|(_, at)| at.0 == table).map(|(_, at)| at.1))?;
-        known().find(|(_, at)| *at == (table, near)).map(|(known, _)| known)
-    };
-    full(name)
-        .or_else(|| near_in(table))
-        .or_else(|| suggest::nearest(key, known().map(|(_, (table, _))| table)))
-        .or_else(|| full(suggest::nearest(name, known().map(|(_, (_, name))| name))?))
-}
-
-/// The message of serde_json without the line and column at its end; our messages begin with the line.
-fn strip_position(message: &str) -> &str {
-    message.rfind(" at line ").map_or(message, |end| &message[..end])
-}
-
 /// The line of a key in a TOML text, counted from 1; the line of its table if the key itself is not found.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
     let table = toml::de::DeTable::parse(text).ok()?;
@@ -212,11 +156,6 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
         table = value.get_ref().as_table();
     }
     found
-}
-
-/// The line, counted from 1, of the byte at `offset`.
-fn line_at(bytes: &[u8], offset: usize) -> usize {
-    1 + bytes.iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
 
 #[cfg(test)]
@@ -278,24 +217,24 @@ mod tests {
         f:2: unknown key network.hosts
         f:1: unknown key zebra
         f:1: profile: unknown profile "stritc", did you mean "strict"
-        f:1: profile: invalid type: integer `3`, expected a string
-        f:1: limits: invalid type: integer `3`, expected a table
-        f:1: limits: invalid type: sequence, expected a table
-        f:1: limits: invalid type: sequence, expected a table
+        f:1: profile: must be a string, and is the number 3
+        f:1: limits: must be a table, and is the number 3
+        f:1: limits: must be a table, and is a list
+        f:1: limits: must be a table, and is a list
         f:2: limits.memory: size "1X" has an unknown unit; write 512M (binary), 512MB (decimal) or a number of bytes
         f:2: limits.memory: size "-1" does not start with a digit; write 512M (binary), 512MB (decimal) or a number of bytes
         f:2: limits.memory: size "1.5" has a fraction; write 512M (binary), 512MB (decimal) or a number of bytes
         f:2: limits.memory: size "NaN" does not start with a digit; write 512M (binary), 512MB (decimal) or a number of bytes
         f:2: limits.cpus: number of cores "inf" is not a plain number; write 2 or 0.5
-        f:2: limits.pids: invalid value: integer `-1`, expected u32
-        f:2: limits.pids: invalid value: integer `4294967296`, expected u32
-        f:2: limits.timeout: invalid type: map, expected a duration such as 90s
-        f:2: files.ro: invalid type: string "/opt", expected a sequence
+        f:2: limits.pids: must be a whole number from 0 to 4294967295, and is the number -1
+        f:2: limits.pids: must be a whole number from 0 to 4294967295, and is the number 4294967296
+        f:2: limits.timeout: must be a duration such as 90s, and is a table
+        f:2: files.ro: must be a list, and is the string "/opt"
         f:3: files.ro[1]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
         f:2: files.hide[0]: "../x" has a `..`; write a path below the workspace
         f:2: env.pass[0]: name of a variable "AWS_*" is a pattern; name each variable
         f:2: env.set.A=B: name of a variable "A=B" has the character '='
-        f:2: env.set.A: invalid type: integer `1`, expected a string
+        f:2: env.set.A: must be a string, and is the number 1
         f:1: agent_cmd: a command needs a program
         f:1: agent_cmd: command "sh -c 'x" has an open quote
         f:2: protections.prefer[0]: unknown protection "seccmop", did you mean "seccomp"
@@ -325,14 +264,64 @@ mod tests {
         f:2: unknown key limits.memroy, did you mean limits.memory
         f:1: limits.memory: size "1X" has an unknown unit; write 512M (binary), 512MB (decimal) or a number of bytes
         f:1: limits: duplicate field `memory`
-        f:1: limits: invalid type: sequence, expected a table
-        f:1: limits: invalid type: sequence, expected a table
-        f:1: limits: invalid type: null, expected a table
-        f:1: invalid type: sequence, expected a table
+        f:1: limits: must be a table, and is a list
+        f:1: limits: must be a table, and is a list
+        f:1: limits: must be a table, and is null
+        f:1: must be a table, and is a list
         f:1: limits: EOF while parsing a value
         f:1: has more text after its end
-        f:1: invalid type: sequence, expected a table
+        f:1: must be a table, and is a list
         "#);
+    }
+
+    /// Every line of the error for one file.
+    fn all_complaints(path: &str, text: &str) -> String {
+        let error = parse_validated(Path::new(path), text.as_bytes()).unwrap_err();
+        let lines = [error.to_string()].into_iter().chain(error.others().iter().cloned());
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn all_faults_are_found_in_the_order_of_the_file() {
+        let toml = "profile = 5\nbanana = 1\n[limits]\npids = -3\nmemory = nan\n\n[files]\n\
+                    ro = ['/opt', 3, '/usr',\n  '/a:b', '/bin', '/c:d']\nhid = ['x']\n";
+        insta::assert_snapshot!(all_complaints("f.toml", toml), @r#"
+        f.toml:1: profile: must be a string, and is the number 5
+        f.toml:2: unknown key banana
+        f.toml:4: limits.pids: must be a whole number from 0 to 4294967295, and is the number -3
+        f.toml:8: files.ro[1]: must be a string, and is the number 3
+        f.toml:9: files.ro[3]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
+        f.toml:9: files.ro[5]: "/c:d" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
+        f.toml:10: unknown key files.hid, did you mean files.hide
+        "#);
+        let json = "{ \"profile\": 5,\n \"files\": { \"ro\": [\"/opt\", 3,\n \"/usr\", \"/a:b\"] },\n \"limits\": [],\n\
+                    \"network\": { \"mdoe\": \"none\" } }";
+        insta::assert_snapshot!(all_complaints("f.json", json), @r#"
+        f.json:1: profile: must be a string, and is the number 5
+        f.json:3: files.ro[1]: must be a string, and is the number 3
+        f.json:3: files.ro[3]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
+        f.json:4: limits: must be a table, and is a list
+        f.json:5: unknown key network.mdoe, did you mean network.mode
+        "#);
+        let syntax = "profile = \n[limits]\nmemory = '1G'\nmemory = '2G'\n";
+        insta::assert_snapshot!(all_complaints("f.toml", syntax), @r#"
+        f.toml:1: string values must be quoted, expected literal string
+        f.toml:4: duplicate key
+        "#);
+        let contradictions =
+            "[limits]\nmemory = '1G'\nmemory_high = '2G'\npids = 0\n[bridge]\nremembered = 0\n";
+        insta::assert_snapshot!(all_complaints("f.toml", contradictions), @r#"
+        f.toml:3: limits.memory_high: 2G is never reached below limits.memory = 1G; give less
+        f.toml:4: limits.pids: 0 leaves no process to run
+        f.toml:6: bridge.remembered: 0 is not in 1 to 1000000
+        "#);
+    }
+
+    #[test]
+    fn the_number_of_faults_that_are_reported_has_a_bound() {
+        let text: String = (0..1000).map(|number| format!("banana{number} = 1\n")).collect();
+        let error = parse_validated(Path::new("f.toml"), text.as_bytes()).unwrap_err();
+        assert!((19..=20).contains(&error.others().len()), "{}", error.others().len());
     }
 
     #[test]

@@ -141,6 +141,9 @@ impl EffectivePolicy {
         if cgroup.driver.is_named() {
             rows.push_setting("sandbox.cgroup_driver", &cgroup.driver);
         }
+        if self.keep_session.is_named() {
+            rows.push_setting("sandbox.keep_session", &self.keep_session);
+        }
         rows.0
     }
 }

@@ -181,13 +181,10 @@ pub fn any_document() -> BoxedStrategy<PolicyDocument> {
         of(select(&[1u32, 1000][..])),
         of(one_of(&["saggar.slice", "agents.slice"])),
         of(word(SandboxCgroupDriver::ALL)),
+        of(select(&[true, false][..])),
     )
-        .prop_map(|(id_range, uid, gid, cgroup_parent, cgroup_driver)| document::SandboxTable {
-            id_range,
-            uid,
-            gid,
-            cgroup_parent,
-            cgroup_driver,
+        .prop_map(|(id_range, uid, gid, cgroup_parent, cgroup_driver, keep_session)| {
+            document::SandboxTable { id_range, uid, gid, cgroup_parent, cgroup_driver, keep_session }
         });
     let spool = select(&[1u32, 64, 65][..]).prop_map(ByteSize::from_mebibytes);
     let bridge = (permissions(), of(select(&[1u32, 2000, 9999][..])), of(spool));
@@ -258,7 +255,7 @@ pub fn admitted(
 }
 
 /// Functions that copy one key of a document to another, for every key.
-const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 74] = [
+const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 75] = [
     |to, from| to.profile = from.profile,
     |to, from| to.agent_cmd = from.agent_cmd.clone(),
     |to, from| to.adapter = from.adapter,
@@ -333,6 +330,7 @@ const KEYS: [fn(&mut PolicyDocument, &PolicyDocument); 74] = [
     |to, from| to.sandbox.gid = from.sandbox.gid,
     |to, from| to.sandbox.cgroup_parent = from.sandbox.cgroup_parent.clone(),
     |to, from| to.sandbox.cgroup_driver = from.sandbox.cgroup_driver,
+    |to, from| to.sandbox.keep_session = from.sandbox.keep_session,
 ];
 
 /// A document with a few keys: a document with many would nearly always be refused for one of them, and the

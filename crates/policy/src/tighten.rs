@@ -114,7 +114,8 @@ pub(super) fn tighten(
     let document::McpTable { sessions } = mcp;
     check_sessions(sessions, &current.mcp_sessions)?;
     check_permissions(&current.permissions, permissions)?;
-    let document::SandboxTable { id_range, uid, gid, cgroup_parent, cgroup_driver } = sandbox;
+    let document::SandboxTable { id_range, uid, gid, cgroup_parent, cgroup_driver, keep_session } = sandbox;
+    check_equal("sandbox.keep_session", keep_session.as_ref(), Some(&current.keep_session))?;
     check_equal("sandbox.cgroup_parent", cgroup_parent.as_ref(), Some(&current.cgroup.parent))?;
     check_equal("sandbox.cgroup_driver", cgroup_driver.as_ref(), Some(&current.cgroup.driver))?;
     check_equal("sandbox.id_range", id_range.as_ref(), Some(&current.ids.range))?;

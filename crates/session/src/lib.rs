@@ -21,6 +21,7 @@
 //! | [`named_paths`] | the paths of a workspace that the policy names, and the search for its patterns |
 //! | [`repository`] | the work tree of a directory, and a git directory that is outside of it |
 //! | [`files`] | files of a workspace for a server (KC-31) |
+//! | [`results`] | whether anything of a session would be missed |
 //! | [`remove`] | removes a directory that an agent has filled |
 //! | [`tree_workers`] | compare, apply and discard, in workers |
 //! | [`policy_parser`] | parses a folder's policy in a worker |
@@ -46,6 +47,7 @@ pub mod quarantine;
 pub mod record;
 pub mod remove;
 pub mod repository;
+pub mod results;
 pub mod retained_changes;
 pub mod select;
 pub mod session_project;

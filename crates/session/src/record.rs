@@ -322,6 +322,8 @@ pub struct RecordWriter {
     agent_has_run: bool,
     /// The session was removed.
     is_removed: bool,
+    /// The session has output of a script.
+    is_kept: bool,
 }
 
 impl fmt::Debug for RecordWriter {
@@ -370,6 +372,7 @@ impl RecordWriter {
             unsynced: None,
             agent_has_run: false,
             is_removed: false,
+            is_kept: false,
         }
     }
 
@@ -448,6 +451,16 @@ impl RecordWriter {
     /// Call after the session was removed.
     pub fn mark_removed(&mut self) {
         self.is_removed = true;
+    }
+
+    /// Whether the session stays although its agent has not run: it has the output of a script.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// The session stays.
+    pub fn mark_kept(&mut self) {
+        self.is_kept = true;
     }
 
     /// Changes fields that are not part of the state; they are written with the next transition.

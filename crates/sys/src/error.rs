@@ -107,6 +107,9 @@ pub struct Error {
     code: Code,
     message: String,
     hint: Option<String>,
+    /// Further faults of the same input.
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    others: Box<[String]>,
 }
 
 /// The result type of fallible functions.
@@ -115,7 +118,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error { code, message: message.into(), hint: None }
+        Error { code, message: message.into(), hint: None, others: Box::default() }
     }
 
     /// The error of a failed system call: `what` names the operation and its subject.
@@ -127,6 +130,13 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds further faults of the same input, which are not part of the message.
+    #[must_use]
+    pub fn with_others(mut self, others: Vec<String>) -> Self {
+        self.others = others.into();
         self
     }
 
@@ -154,6 +164,11 @@ impl Error {
     /// The stable code.
     pub fn code(&self) -> Code {
         self.code
+    }
+
+    /// Further faults of the same input.
+    pub fn others(&self) -> &[String] {
+        &self.others
     }
 
     /// The hint, if there is one.

@@ -21,6 +21,7 @@ use crate::session::record::{RecordWriter, SessionOptions, SessionRecord, StateR
 use crate::session::session_state::SessionTransition;
 use crate::session::{OpenMode, Session};
 use crate::spec::policy::HomeSource;
+use crate::supervise::agent::SessionRemoval;
 use crate::supervise::parent_watch::ParentWatch;
 use crate::supervise::status::StatusWriter;
 use crate::sys::untrusted_directory::UntrustedDirectory;
@@ -204,10 +205,14 @@ struct AgentCall {
     handle: UntrustedDirectory,
     detached: Option<DetachedStart>,
     parent: Option<ParentWatch>,
+    /// Whether the session was named, or is for another process that returns to it.
+    is_asked_for: bool,
 }
 
 impl AgentCall {
     fn new(mut request: AgentRequest, detached: Option<DetachedStart>) -> Result<Self> {
+        let is_named = request.session.is_some() || request.sandbox.id.is_some();
+        let is_asked_for = is_named || request.spool || request.server.is_some();
         let handle = folder_files::open(&request.folder)?;
         folder_files::check(&handle)?;
         let id = match &request.sandbox.id {
@@ -216,7 +221,15 @@ impl AgentCall {
         };
         request.sandbox.id = Some(id.to_string());
         let parent = request.dies_with_parent.then(ParentWatch::open).transpose()?;
-        Ok(AgentCall { folder: handle.path().to_owned(), request, id, handle, detached, parent })
+        Ok(AgentCall {
+            folder: handle.path().to_owned(),
+            request,
+            id,
+            handle,
+            detached,
+            parent,
+            is_asked_for,
+        })
     }
 
     /// Whether the agent works on a copy of its folder.
@@ -227,7 +240,23 @@ impl AgentCall {
 
     /// Whether a start that fails removes its session.
     fn leaves_nothing(&self) -> bool {
+        self.is_for_caller_alone() || !(self.is_asked_for || self.request.resume)
+    }
+
+    /// Whether the caller gets the error of a start that fails, and nothing else of it is looked for.
+    fn is_for_caller_alone(&self) -> bool {
         (self.detached.is_some() || self.request.server.is_some()) && !self.request.resume
+    }
+
+    /// Whether the session is removed at the end. One that was asked for is kept, and all are if the policy says so.
+    fn removal(&self, keeps_all: bool) -> SessionRemoval {
+        if self.is_for_caller_alone() {
+            SessionRemoval::IfNotStarted
+        } else if self.is_asked_for || self.request.resume || keeps_all {
+            SessionRemoval::Never
+        } else {
+            SessionRemoval::WithoutResults
+        }
     }
 
     fn launch_request(&self) -> Result<LaunchRequest> {
@@ -277,8 +306,8 @@ impl OpenSession {
             true => writer.close(SessionTransition::Fail, Some(StateReason::Start), Some(error.to_string())),
             false => Ok(()),
         };
-        let has_run = self.record_writer.agent_has_run() || self.record_writer.is_removed();
-        let left = if leaves_nothing && !has_run { self.session.remove() } else { recorded };
+        let stays = writer.agent_has_run() || writer.is_removed() || writer.is_kept();
+        let left = if leaves_nothing && !stays { self.session.remove() } else { recorded };
         if let Err(error) = left {
             log::warn!("{error}");
         }

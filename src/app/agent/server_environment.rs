@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Variables of the caller that `--env-all` does not pass: saggar sets them, or they name places that the sandbox does
 /// not have.
-const NOT_PASSED: [&str; 10] = [
+const NOT_PASSED: [&str; 11] = [
     "ASH_BRIDGE_SOCKET",
     "CLAUDE_CODE_TMPDIR",
     "CLAUDE_CONFIG_DIR",
@@ -19,6 +19,7 @@ const NOT_PASSED: [&str; 10] = [
     "OLDPWD",
     "PATH",
     "PWD",
+    "SAGGAR_RUNTIME_DIR",
     "SAGGAR_STATE_DIR",
     "XDG_RUNTIME_DIR",
 ];

@@ -44,6 +44,7 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
     let console = console(process.terminal, args.console_socket.as_deref(), mode(args))?;
     adopt_host_size(&mut process, &console);
     let pidfd_socket = PidfdSocket::connect(args.pidfd_socket.as_deref())?;
+    let oom = signals.as_ref().and_then(|_| target.group().ok()).map(OomReporter::from_now);
     let init = start_process(args, &target, &container, &process, console)?;
     let told = pidfd_socket.send(pidfd_socket::OF_EXEC, init.pidfd.as_fd());
     if let Err(error) = told.and_then(|()| pid_file::write(args.pid_file.as_deref(), init.pid)) {
@@ -54,7 +55,6 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
     match signals {
         None => Ok(0),
         Some(signals) => {
-            let oom = target.group().ok().map(OomReporter::new);
             let ended = foreground::wait(&init, &signals, false, None)?;
             if let Some(oom) = oom.filter(|_| ended == status_of_signal(libc::SIGKILL)) {
                 oom.report(&target.record.id);

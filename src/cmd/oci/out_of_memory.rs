@@ -16,9 +16,15 @@ pub(super) struct OomReporter {
 }
 
 impl OomReporter {
-    pub(super) fn new(group: CgroupHandle) -> Self {
+    /// Reports all programs of the cgroup.
+    pub(super) fn from_start(group: CgroupHandle) -> Self {
+        OomReporter { group, earlier_kills: 0, kernel_log: KernelLog::open_at_end() }
+    }
+
+    /// Reports those that are killed from now on.
+    pub(super) fn from_now(group: CgroupHandle) -> Self {
         let earlier_kills = group.memory_usage().oom_kills.unwrap_or(0);
-        OomReporter { group, earlier_kills, kernel_log: KernelLog::open_at_end() }
+        OomReporter { earlier_kills, ..OomReporter::from_start(group) }
     }
 
     /// Logs which programs were killed since. Call it before the cgroup is removed.

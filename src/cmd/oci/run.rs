@@ -12,8 +12,7 @@ use std::os::fd::AsFd;
 pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if args.detach {
         let mut made = create_container(context, &args.container, CreationMode::Detached)?;
-        let relay = NotificationRelay::open(&made.directory, Some(made.init.pid))?;
-        start_program(&mut made)?;
+        let relay = start_program(&mut made, Some)?;
         made.lock = None;
         relay.map_or(Ok(()), |relay| relay.wait_ready(made.init.pidfd.as_fd()))?;
         return Ok(0);
@@ -25,12 +24,15 @@ pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if subreaper {
         foreground::become_subreaper()?;
     }
-    let relay = NotificationRelay::open(&made.directory, None)?;
-    start_program(&mut made)?;
+    let relay = start_program(&mut made, |_| None)?;
     // Other commands may inspect and stop the container while it runs.
     made.lock = None;
+    // After the start, which it does not delay: in a new cgroup no program was killed before.
     let oom = made.record.cgroup.as_ref().and_then(|location| CgroupHandle::open(location).ok());
-    let oom = oom.map(OomReporter::new);
+    let oom = oom.map(|group| match cleanup::owns_cgroups(group.location()) {
+        true => OomReporter::from_start(group),
+        false => OomReporter::from_now(group),
+    });
     let status = foreground::wait(&made.init, &signals, subreaper, relay.as_ref());
     if let Some(oom) = oom {
         oom.report(&made.record.id);
@@ -41,10 +43,17 @@ pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     status
 }
 
-/// Starts the program. If that fails, the container is destroyed, because no caller knows of it yet.
-fn start_program(made: &mut CreatedContainer) -> Result<()> {
+/// Starts the program. If that fails, the container is destroyed, because no caller knows of it yet. Returns what passes its
+/// notifications on, which name the process `main_pid` as the main one.
+fn start_program(
+    made: &mut CreatedContainer,
+    main_pid: impl FnOnce(i32) -> Option<i32>,
+) -> Result<Option<NotificationRelay>> {
     let init = (made.init.pidfd.as_fd(), made.init.pid);
-    start::start_program(&made.directory, &made.record, &made.container, init).inspect_err(|_| {
+    let started = NotificationRelay::open(&made.directory, main_pid(made.init.pid)).and_then(|relay| {
+        start::start_program(&made.directory, &made.record, &made.container, init).map(|()| relay)
+    });
+    started.inspect_err(|_| {
         if made.directory.path().exists()
             && let Err(error) =
                 cleanup::destroy(&made.directory, &made.record, &made.container.hooks.poststop)

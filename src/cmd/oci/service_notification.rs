@@ -8,12 +8,18 @@ use crate::spec::container::{ContainerMount, ContainerMountKind, ContainerSpec, 
 use crate::state::container::ContainerDirectory;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use sd_notify::NotifyState;
+use nix::sys::stat::{Mode, umask};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
 /// The variable with the path of a socket for notifications.
@@ -25,12 +31,12 @@ const DIRECTORY_INSIDE: &str = "/run/notify";
 const SOCKET: &str = "notify.sock";
 
 /// The notifications that are passed on.
-const PASSED: [(&[u8], NotifyState<'static>); 4] = [
-    (b"READY=1", NotifyState::Ready),
-    (b"RELOADING=1", NotifyState::Reloading),
-    (b"STOPPING=1", NotifyState::Stopping),
-    (b"WATCHDOG=1", NotifyState::Watchdog),
-];
+const PASSED: [&[u8]; 4] = [READY, RELOADING, b"STOPPING=1", b"WATCHDOG=1"];
+const READY: &[u8] = b"READY=1";
+const RELOADING: &[u8] = b"RELOADING=1";
+
+/// The largest number of messages that are read at once: a program can send without end.
+const MAX_MESSAGES: usize = 16;
 
 /// Adds the socket to a container, if a service manager waits for notifications. A container whose configuration names a
 /// socket has that one.
@@ -53,7 +59,11 @@ pub(super) fn add_socket(container: &mut ContainerSpec, directory: &ContainerDir
     container.mounts.push(ContainerMount {
         destination: DIRECTORY_INSIDE.into(),
         kind: ContainerMountKind::Bind { source: path, recursive: false },
-        set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
+        // Sockets of a read-only mount can be connected to, and nothing in it can be replaced.
+        set: libc::MOUNT_ATTR_RDONLY
+            | libc::MOUNT_ATTR_NOSUID
+            | libc::MOUNT_ATTR_NODEV
+            | libc::MOUNT_ATTR_NOEXEC,
         clear: 0,
         set_recursive: 0,
         clear_recursive: 0,
@@ -69,8 +79,11 @@ pub(super) fn add_socket(container: &mut ContainerSpec, directory: &ContainerDir
 #[derive(Debug)]
 pub(super) struct NotificationRelay {
     socket: UnixDatagram,
+    manager: UnixDatagram,
     /// The first process of the container, if the service manager is to watch it instead of this process.
-    main_pid: Option<u32>,
+    main_pid: Option<i32>,
+    /// A message that says that the program is ready, which the service manager has not taken yet.
+    unsent: RefCell<Option<Vec<u8>>>,
 }
 
 impl NotificationRelay {
@@ -78,49 +91,54 @@ impl NotificationRelay {
     /// waits.
     ///
     /// # Errors
-    /// [`crate::error::Code::System`] if it cannot be bound.
+    /// [`crate::error::Code::System`] if a socket cannot be opened.
     pub(super) fn open(directory: &ContainerDirectory, main_pid: Option<i32>) -> Result<Option<Self>> {
         let path = directory.path().join(DIRECTORY);
-        if std::env::var_os(VARIABLE).is_none() || !path.is_dir() {
-            return Ok(None);
-        }
-        let fail = |error| Error::system(format_args!("make {}", path.join(SOCKET).display()), error);
-        let opened = File::open(&path).map_err(fail)?;
-        // A socket path has at most 107 bytes, and the path of the directory may be longer.
-        let short = format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd());
-        let socket = UnixDatagram::bind(&short).map_err(fail)?;
-        fs::set_permissions(&short, Permissions::from_mode(0o666)).map_err(fail)?;
-        socket.set_nonblocking(true).map_err(fail)?;
-        Ok(Some(NotificationRelay { socket, main_pid: main_pid.and_then(|pid| u32::try_from(pid).ok()) }))
+        let Some(name) = std::env::var_os(VARIABLE).filter(|_| path.is_dir()) else { return Ok(None) };
+        let manager = connect_to_manager(&name).map_err(|error| {
+            Error::system(format_args!("connect to {VARIABLE}={}", name.display()), error)
+        })?;
+        let socket = bind_socket(&path)
+            .map_err(|error| Error::system(format_args!("make {}", path.join(SOCKET).display()), error))?;
+        Ok(Some(NotificationRelay { socket, manager, main_pid, unsent: RefCell::default() }))
     }
 
-    /// Passes on what has arrived. Returns whether the program has said that it is ready.
+    /// Passes on what has arrived. Returns whether the service manager knows that the program is ready. Nothing is read
+    /// until it does, once the program has said so.
     pub(super) fn pass_on(&self) -> bool {
-        let mut is_ready = false;
+        if let Some(message) = self.unsent.take() {
+            return self.send_ready(message);
+        }
         let mut buffer = [0; 4096];
-        while let Ok(length) = self.socket.recv(&mut buffer) {
-            for line in buffer[..length].split(|byte| *byte == b'\n') {
-                let Some((_, state)) = PASSED.iter().find(|(text, _)| *text == line) else { continue };
-                is_ready |= matches!(state, NotifyState::Ready);
-                self.notify(state);
+        for _ in 0..MAX_MESSAGES {
+            let Ok(length) = self.socket.recv(&mut buffer) else { break };
+            for line in buffer[..length].split(|byte| *byte == b'\n').filter(|line| PASSED.contains(line)) {
+                if line == READY {
+                    let pid = self.main_pid.map(|pid| format!("\nMAINPID={pid}")).unwrap_or_default();
+                    return self.send_ready([READY, pid.as_bytes()].concat());
+                }
+                // A service manager that is behind loses these.
+                let _ = self.manager.send(&if line == RELOADING { reloading() } else { line.to_vec() });
             }
         }
-        is_ready
+        false
     }
 
-    fn notify(&self, state: &NotifyState<'static>) {
-        let mut states = vec![state.clone()];
-        match state {
-            NotifyState::Ready => states.extend(self.main_pid.map(NotifyState::MainPid)),
-            NotifyState::Reloading => states.extend(NotifyState::monotonic_usec_now().ok()),
-            _ => {}
-        }
-        if let Err(error) = sd_notify::notify(&states) {
-            log::warn!("pass {state} on to the service manager: {error}");
+    fn send_ready(&self, message: Vec<u8>) -> bool {
+        match self.manager.send(&message) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.unsent.replace(Some(message));
+                false
+            }
+            Err(error) => {
+                log::warn!("notify the service manager: {error}");
+                true
+            }
         }
     }
 
-    /// Waits until the program is ready or has ended.
+    /// Waits until the service manager knows that the program is ready, or the program has ended.
     ///
     /// # Errors
     /// [`crate::error::Code::System`].
@@ -143,7 +161,41 @@ impl NotificationRelay {
         }
     }
 
+    /// What to wait for before the next [`NotificationRelay::pass_on`].
     pub(super) fn poll_interest(&self) -> PollFd<'_> {
-        PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)
+        match self.unsent.borrow().is_some() {
+            true => PollFd::new(self.manager.as_fd(), PollFlags::POLLOUT),
+            false => PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+        }
     }
+}
+
+/// A path, or the name of an abstract socket after `@` (sd_notify(3)).
+fn connect_to_manager(name: &OsStr) -> std::io::Result<UnixDatagram> {
+    let manager = UnixDatagram::unbound()?;
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => manager.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        None => manager.connect(name)?,
+    }
+    manager.set_nonblocking(true)?;
+    Ok(manager)
+}
+
+fn bind_socket(directory: &Path) -> std::io::Result<UnixDatagram> {
+    let opened = File::open(directory)?;
+    // The program may have another user. The mode is not set by path, at which something else could be by then.
+    let umask = umask(Mode::from_bits_truncate(0o111));
+    // A socket path has at most 107 bytes, and the path of the directory may be longer.
+    let socket = UnixDatagram::bind(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()));
+    nix::sys::stat::umask(umask);
+    let socket = socket?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The message with the time, which services of the type `notify-reload` need.
+fn reloading() -> Vec<u8> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap_or_else(|_| TimeSpec::new(0, 0));
+    let usec = i128::from(now.tv_sec()) * 1_000_000 + i128::from(now.tv_nsec()) / 1000;
+    format!("RELOADING=1\nMONOTONIC_USEC={usec}").into_bytes()
 }

@@ -1,6 +1,6 @@
 //! The exits of the agent, of commands next to it, and of the sandbox, and their reports.
 
-use super::privilege_drop::{LauncherResources, LauncherSide};
+use super::privilege_drop::{LauncherResources, LauncherSide, SessionRemoval};
 use super::{AgentJob, AgentLoop};
 use crate::bridge::core::{AgentExitStatus, Bridge};
 use crate::bridge::proto::LogLevel;
@@ -68,8 +68,14 @@ pub fn run(
         }
     };
     it.forward_events();
-    if behind.remove_if_not_started && ended.is_err() {
-        it.remove_session();
+    match (behind.removal, &ended) {
+        (SessionRemoval::WithoutResults, Err(_)) if it.scripts.has_run() => it.record_writer.mark_kept(),
+        (SessionRemoval::Never, _) => {}
+        (_, Err(_)) => it.remove_session(),
+        (SessionRemoval::WithoutResults, Ok(0)) if seen.has_changes != Some(true) => {
+            it.remove_session_without_results();
+        }
+        _ => {}
     }
     behind.guard.begin_cleanup();
     (ended, seen.has_changes)

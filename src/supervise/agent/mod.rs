@@ -29,7 +29,7 @@ pub(crate) use console::print_progress;
 pub use exit::run;
 pub(crate) use message_text::{ConversationPart, MessageText};
 pub(crate) use permission_prompt::ask_user;
-pub use privilege_drop::LauncherResources;
+pub use privilege_drop::{LauncherResources, SessionRemoval};
 pub use scripts::Script;
 
 use super::channel::agent_process::{self, AgentProcess, ReadResult};

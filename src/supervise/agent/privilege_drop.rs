@@ -29,6 +29,18 @@ use std::path::Path;
 /// Token of the launcher's pidfd.
 pub(super) const LAUNCHER_TOKEN: Token = Token(7);
 
+/// Whether a session is removed when its sandbox has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionRemoval {
+    /// It is not.
+    Never,
+    /// It is if its agent did not start: the caller gets the error, and with it the last lines of a script that failed.
+    IfNotStarted,
+    /// It is if neither its agent nor a script of the folder started, and if its agent has succeeded and left no results
+    /// ([`crate::session::results`]).
+    WithoutResults,
+}
+
 /// Resources that stay with the launcher when the loop drops its rights.
 #[derive(Debug)]
 pub struct LauncherResources<'a> {
@@ -44,15 +56,15 @@ pub struct LauncherResources<'a> {
     pub session: &'a Session,
     /// The user and group id that the supervisor changes to if it is root.
     pub supervisor: Option<u32>,
-    /// Remove the session if its agent does not start.
-    pub remove_if_not_started: bool,
+    /// Whether the session is removed at the end.
+    pub removal: SessionRemoval,
 }
 
 /// The resources, split into those that workers need in their memory, and the rest.
 pub(super) struct LauncherSide<'a> {
     pub(super) guard: &'a mut CleanupGuard,
     pub(super) workers: WorkerContext<'a>,
-    pub(super) remove_if_not_started: bool,
+    pub(super) removal: SessionRemoval,
     pub(super) supervisor: Option<u32>,
     /// The directories of the session in which the loop writes files.
     writable_directories: Vec<OwnedFd>,
@@ -68,7 +80,7 @@ impl<'a> LauncherSide<'a> {
             retained_changes: kept,
             session,
             supervisor,
-            remove_if_not_started: forget,
+            removal,
         } = resources;
         let directory = session.directory();
         let places = [
@@ -98,7 +110,7 @@ impl<'a> LauncherSide<'a> {
                 cgroup,
                 session,
             },
-            remove_if_not_started: forget,
+            removal,
             supervisor,
             writable_directories: files,
         })
@@ -153,6 +165,16 @@ impl AgentLoop<'_> {
         };
         match session::remove_session(launcher) {
             Ok(()) => self.record_writer.mark_removed(),
+            Err(error) => log_bridge_message(LogLevel::Warn, &error.to_string()),
+        }
+    }
+
+    /// Removes the session, whose agent has succeeded, unless it has results.
+    pub(super) fn remove_session_without_results(&mut self) {
+        let Some(launcher) = self.privileged.launcher() else { return };
+        match session::remove_session_without_results(launcher) {
+            Ok(true) => self.record_writer.mark_removed(),
+            Ok(false) => {}
             Err(error) => log_bridge_message(LogLevel::Warn, &error.to_string()),
         }
     }

@@ -71,6 +71,11 @@ impl ScriptQueue {
         Some(running.deadline.saturating_duration_since(Instant::now()))
     }
 
+    /// Whether a script has started.
+    pub(super) fn has_run(&self) -> bool {
+        self.count > 0
+    }
+
     /// Whether a command is one of the scripts.
     pub(super) fn contains(&self, exec: ExecId) -> bool {
         self.running.as_ref().is_some_and(|running| running.exec == exec)

@@ -60,6 +60,7 @@ const VERIFY_PEER: u32 = 13;
 const LISTEN: u32 = 14;
 const SCAN_DONE: u32 = 15;
 const DIRECTORY_MODE: u32 = 16;
+const REMOVE_WITHOUT_RESULTS: u32 = 17;
 
 /// Data that workers need, in the launcher's memory.
 #[derive(Debug)]
@@ -134,6 +135,7 @@ impl WorkerContext<'_> {
             (SAVE_AGENT_SESSION, Some(request), _) => session.serve_save_agent_session(first, request),
             (MARK_INSTALLED, ..) => session.serve_mark_installed(first),
             (REMOVE_SESSION, ..) => session.serve_remove_session(first),
+            (REMOVE_WITHOUT_RESULTS, ..) => session.serve_remove_without_results(first),
             (FILE_CALL, Some(request), Some(root)) => {
                 session.serve_files(self.program_ids, first, request, root)
             }

@@ -2,10 +2,11 @@
 //! directory that the supervisor does not own.
 
 use super::request::{call_worker, read_request, write_response};
-use super::{MARK_INSTALLED, REMOVE_SESSION, SAVE_AGENT_SESSION, WRITE_RECORD};
+use super::{MARK_INSTALLED, REMOVE_SESSION, REMOVE_WITHOUT_RESULTS, SAVE_AGENT_SESSION, WRITE_RECORD};
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::session::record::{RecordSink, RecordWriter, SessionRecord};
+use crate::session::results::has_results;
 use crate::spec::policy::WorkspacePattern;
 use crate::stage::agent::launcher::Launcher;
 use crate::state::process::ProcessId;
@@ -59,6 +60,14 @@ pub(in crate::supervise) fn remove_session(launcher: &Launcher) -> Result<()> {
     call_worker(launcher, REMOVE_SESSION, &())
 }
 
+/// Removes the session, in which no program runs, unless it has results. Returns whether it was removed.
+///
+/// # Errors
+/// As [`has_results`] and [`Session::remove`].
+pub(in crate::supervise) fn remove_session_without_results(launcher: &Launcher) -> Result<bool> {
+    call_worker(launcher, REMOVE_WITHOUT_RESULTS, &())
+}
+
 impl SessionContext<'_> {
     pub(super) fn serve_record(&self, to: OwnedFd, request: OwnedFd) {
         let mut to = Some(to);
@@ -94,5 +103,13 @@ impl SessionContext<'_> {
 
     pub(super) fn serve_remove_session(&self, to: OwnedFd) {
         write_response(to, &self.session.remove());
+    }
+
+    pub(super) fn serve_remove_without_results(&self, to: OwnedFd) {
+        let removed = has_results(self.session).and_then(|has| match has {
+            true => Ok(false),
+            false => self.session.remove().map(|()| true),
+        });
+        write_response(to, &removed);
     }
 }

@@ -193,6 +193,7 @@ fn the_schema_has_every_key_with_a_description() {
     sandbox.cgroup_parent
     sandbox.gid
     sandbox.id_range
+    sandbox.keep_session
     sandbox.uid
     ");
 }

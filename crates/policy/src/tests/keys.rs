@@ -157,6 +157,7 @@ const RULES: &[(&str, Rule)] = &[
     ("permissions.modes", Refused("[permissions]\nmodes = ['plan', 'bypassPermissions']")),
     ("sandbox.cgroup_parent", Refused("[sandbox]\ncgroup_parent = 'agents'")),
     ("sandbox.cgroup_driver", Refused("[sandbox]\ncgroup_driver = 'systemd'")),
+    ("sandbox.keep_session", Refused("[sandbox]\nkeep_session = true")),
     ("sandbox.id_range", Refused("[sandbox]\nid_range = '100000-200000'")),
     ("sandbox.uid", Refused("[sandbox]\nuid = 1001")),
     ("sandbox.gid", Refused("[sandbox]\ngid = 1001")),

@@ -75,6 +75,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
         bridge_directory,
         remembered_uuids: remembered,
         spool_size: spool,
+        keep_session,
         mailbox,
         mcp_sessions,
         permissions,
@@ -102,6 +103,7 @@ pub(super) fn wider(before: &EffectivePolicy, after: &EffectivePolicy) -> Option
     let checks = [
         ("agent_cmd", program_stands(before, after)),
         ("profile", profile.value <= before.profile.value),
+        ("keep_session", keep_session.value == before.keep_session.value),
         ("network", network.value <= before.network.value),
         ("hosts", network.value != before.network.value || hosts_hold(&before.hosts, hosts)),
         ("publish", publish.iter().all(|asked| before.publish.contains(asked))),

@@ -33,8 +33,7 @@ pub struct IdBlock {
 /// # Errors
 /// [`Code::Unsupported`] when every block is taken; [`Code::System`].
 pub fn allocate(range: RangeInclusive<u32>) -> Result<IdBlock> {
-    let directory = state::runtime_dir()?.join("ids");
-    state::ensure_private_directory(&directory)?;
+    let directory = lock_directory()?;
     for number in numbers(&range) {
         let path = lock_path(&directory, number);
         let file = state::lock_options()
@@ -47,6 +46,22 @@ pub fn allocate(range: RangeInclusive<u32>) -> Result<IdBlock> {
         }
     }
     Err(pool_exhausted(&range))
+}
+
+/// The directory of the locks: one for all of root's sandboxes, whatever runtime directory each has, so that no two have the
+/// same ids. Only where it cannot be written, it is in the runtime directory that was named.
+fn lock_directory() -> Result<PathBuf> {
+    let shared = state::default_runtime_path();
+    let made = state::ensure_private_directory(&shared).and_then(|()| make_lock_directory(&shared));
+    match made {
+        Err(error) if error.code() == Code::System => make_lock_directory(&state::runtime_dir()?),
+        made => made,
+    }
+}
+
+fn make_lock_directory(runtime: &Path) -> Result<PathBuf> {
+    let directory = runtime.join("ids");
+    state::ensure_private_directory(&directory).map(|()| directory)
 }
 
 /// Returns the id of the supervisor of the sandbox with this block number. A range of one block has no spare id.
@@ -77,7 +92,8 @@ pub struct IdPoolUsage {
 /// # Errors
 /// [`Code::Unsupported`] when every block is taken.
 pub fn usage(range: RangeInclusive<u32>) -> Result<IdPoolUsage> {
-    let directory = state::runtime_path().join("ids");
+    let shared = state::default_runtime_path().join("ids");
+    let directory = if shared.is_dir() { shared } else { state::runtime_path().join("ids") };
     let is_free = |number: &u32| match File::open(lock_path(&directory, *number)) {
         // A shared lock, held for a moment: a concurrent start skips this block.
         Ok(file) => Flock::lock(file, FlockArg::LockSharedNonblock).is_ok(),

@@ -51,6 +51,6 @@ pub(super) fn relative_to_root(path: &Path) -> Result<CString> {
 }
 
 /// Formats a path of the new root as programs see it.
-pub(super) fn absolute(path: &CStr) -> String {
+pub(crate) fn absolute(path: &CStr) -> String {
     format!("/{}", path.to_string_lossy())
 }

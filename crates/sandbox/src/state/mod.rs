@@ -28,8 +28,22 @@ pub fn replace_record(path: &Path, bytes: &[u8], mode: u32, sync: SyncPolicy) ->
         .map_err(|e| Error::system(format_args!("write {}", path.display()), e))
 }
 
-/// Path of the runtime directory: `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, else `/tmp/saggar-$UID`.
+/// The variable that names the runtime directory: where `/run` cannot be written, as in some containers.
+const RUNTIME_VARIABLE: &str = "SAGGAR_RUNTIME_DIR";
+
+/// Path of the runtime directory: `$SAGGAR_RUNTIME_DIR`; else `/run/saggar`, `$XDG_RUNTIME_DIR/saggar`, or
+/// `/tmp/saggar-$UID`.
 pub fn runtime_path() -> PathBuf {
+    named_runtime_path().unwrap_or_else(default_runtime_path)
+}
+
+/// The runtime directory that the caller has named.
+pub fn named_runtime_path() -> Option<PathBuf> {
+    std::env::var_os(RUNTIME_VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from)
+}
+
+/// The runtime directory of a caller that names none.
+pub fn default_runtime_path() -> PathBuf {
     let uid = geteuid();
     if uid.is_root() {
         return PathBuf::from("/run/saggar");
@@ -40,14 +54,27 @@ pub fn runtime_path() -> PathBuf {
     }
 }
 
+/// The path, if it is absolute.
+pub(crate) fn check_runtime_path(path: PathBuf) -> Result<PathBuf> {
+    if path.is_absolute() {
+        return Ok(path.components().collect());
+    }
+    let message = format!("find the runtime directory: {RUNTIME_VARIABLE}={} is relative", path.display());
+    Err(Error::new(Code::Invalid, message).hint("set it to an absolute path, or unset it"))
+}
+
 /// The runtime directory, created with mode 0700 if it is missing. A directory that another user owns or can write is
 /// refused.
 ///
 /// # Errors
-/// [`Code::Refused`] for a directory that another user owns or can write; [`Code::System`].
+/// [`Code::Invalid`] for a relative `SAGGAR_RUNTIME_DIR`; [`Code::Refused`] for a directory that another user owns or can
+/// write; [`Code::System`].
 pub fn runtime_dir() -> Result<PathBuf> {
-    let path = runtime_path();
-    ensure_private_directory(&path)?;
+    let path = check_runtime_path(runtime_path())?;
+    ensure_private_directory(&path).map_err(|error| match error.code() {
+        Code::System => error.hint(format!("{RUNTIME_VARIABLE}=PATH names another directory")),
+        _ => error,
+    })?;
     Ok(path)
 }
 

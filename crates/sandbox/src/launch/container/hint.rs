@@ -19,6 +19,9 @@ pub(super) fn hint_for_step(step: &ContainerStep, errno: Errno) -> Option<&'stat
         }
         (ContainerStep::Mount(_), Errno::ENOENT) => "the source of the mount is not there",
         (ContainerStep::Mount(_), Errno::ENODEV) => "the kernel does not know this type of file system",
+        (ContainerStep::Mount(mount), Errno::EINVAL) if mount.covers_link => {
+            "dest-nofollow: a directory cannot be mounted on a link, and the destination must end in a name"
+        }
         (ContainerStep::Mount(mount), Errno::EEXIST) if mount.source_link == SourceLink::Copy => {
             "copy-symlink: something else than the same link is at the destination: remove it, or leave the option out"
         }
@@ -27,6 +30,9 @@ pub(super) fn hint_for_step(step: &ContainerStep, errno: Errno) -> Option<&'stat
             "a file and a directory cannot be mounted on one another"
         }
         (ContainerStep::Device { .. }, Errno::EEXIST) => "something else is at this path of the image",
+        (ContainerStep::Device { .. }, Errno::ELOOP) => {
+            "nothing may be mounted inside /proc: the path leads there"
+        }
         (ContainerStep::Mask { .. } | ContainerStep::ReadOnly { .. }, Errno::ELOOP) => {
             "a link is in the way: /proc of the image must be a real directory with procfs on it"
         }

@@ -6,6 +6,7 @@ use crate::launch::idmap::IdmapNamespaces;
 use crate::plan::container::device::{DeviceNode, ParentDevice};
 use crate::plan::container::mount::OpenedTree;
 use crate::plan::ids::UserNamespaceMaps;
+use crate::plan::path::absolute;
 use crate::stage::container::opener::{self, HostTree, TreeRequest};
 use crate::stage::container::wire::ChildReport;
 use crate::stage::wire::LEN;
@@ -87,9 +88,14 @@ pub(super) fn send_trees(
 
 fn device_error(device: &ParentDevice, errno: Errno) -> Error {
     let DeviceNode { major, minor, .. } = device.node;
-    let message = format!("make device {major}:{minor}: {}", errno.desc());
-    Error::new(Code::Invalid, message)
-        .hint("the runtime may not make it, and the host has no such node to bind mount")
+    let message = format!("make device {} {major}:{minor}: {}", absolute(&device.path), errno.desc());
+    let error = Error::new(Code::Invalid, message);
+    match errno {
+        Errno::ENOENT | Errno::EEXIST => {
+            error.hint("the runtime may not make it, and the host has no such device to mount")
+        }
+        _ => error,
+    }
 }
 
 fn user_namespace(pid: i32) -> Result<OwnedFd> {

@@ -45,6 +45,8 @@ pub enum DeviceSource {
 /// A node that the parent makes for a container in a user namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentDevice {
+    /// Path below the root of the container.
+    pub path: CString,
     /// Type, number, mode, and the owner outside.
     pub node: DeviceNode,
     /// The host's node, which is bind mounted if the parent may not make one either.

@@ -1,9 +1,9 @@
 //! Plans the device nodes of a container and the links of /dev (config-linux.md, Devices and Default Devices).
 
+use super::ContainerFacts;
 use super::device::{DeviceNode, DeviceSource, ParentDevice, PlannedDevice};
 use super::mount::{MountPlanner, OpenedTree};
 use super::step::ContainerStep;
-use super::{ContainerFacts, invalid};
 use crate::plan::path::{c_path, c_string, relative_to_root};
 use crate::spec::container::{ContainerMountKind, ContainerSpec, DeviceSpec, IdExtent, IdMaps, Namespace};
 use saggar_sys::error::Result;
@@ -14,7 +14,7 @@ pub(super) fn device_steps(
     container: &ContainerSpec,
     facts: &ContainerFacts,
     mounts: &mut MountPlanner<'_>,
-    steps: &mut Vec<ContainerStep>,
+    (steps, warnings): (&mut Vec<ContainerStep>, &mut Vec<String>),
 ) -> Result<()> {
     for device in &container.devices {
         let node = DeviceNode {
@@ -25,7 +25,7 @@ pub(super) fn device_steps(
             uid: device.uid,
             gid: device.gid,
         };
-        let source = source(device, node, container, facts, mounts)?;
+        let source = source(device, node, container, (facts, mounts, warnings))?;
         let path = relative_to_root(&device.path)?;
         steps.push(ContainerStep::Device(Box::new(PlannedDevice { path, node, source })));
     }
@@ -53,39 +53,36 @@ fn source(
     device: &DeviceSpec,
     node: DeviceNode,
     container: &ContainerSpec,
-    facts: &ContainerFacts,
-    mounts: &mut MountPlanner<'_>,
+    (facts, mounts, warnings): (&ContainerFacts, &mut MountPlanner<'_>, &mut Vec<String>),
 ) -> Result<DeviceSource> {
     if !container.namespaces.has(Namespace::User) || device.kind == libc::S_IFIFO {
         return Ok(DeviceSource::New);
     }
     let host = c_path(facts.host_devices.get(&device.path).unwrap_or(&device.path))?;
-    match &container.id_maps {
+    let ids = match &container.id_maps {
         // The default devices of every host have this owner and mode.
-        Some(ids) if mounts.parent_opens() && !device.is_default() => {
-            let node = outside(device, node, ids)?;
-            mounts.add_tree(OpenedTree::Device(ParentDevice { node, host })).map(DeviceSource::Received)
-        }
-        _ => Ok(DeviceSource::Host(host)),
-    }
+        Some(ids) if mounts.parent_opens() && !device.is_default() => ids,
+        _ => return Ok(DeviceSource::Host(host)),
+    };
+    let Some(node) = outside(node, ids) else {
+        warnings.push(format!(
+            "linux.devices: the owner of {} is not in the map: the device of the host is mounted as it is",
+            device.path.display()
+        ));
+        return Ok(DeviceSource::Host(host));
+    };
+    let path = relative_to_root(&device.path)?;
+    let tree = OpenedTree::Device(ParentDevice { path, node, host: host.clone() });
+    Ok(mounts.add_tree_if_room(tree).map_or(DeviceSource::Host(host), DeviceSource::Received))
 }
 
-/// The node with the owner outside of the user namespace.
-fn outside(device: &DeviceSpec, node: DeviceNode, ids: &IdMaps) -> Result<DeviceNode> {
-    let find = |map: &[IdExtent], id: u32, what: &str| {
-        let mut extents = map.iter();
-        let outside = extents.find_map(|extent| {
+/// The node with the owner outside of the user namespace; `None` if the map does not have it.
+fn outside(node: DeviceNode, ids: &IdMaps) -> Option<DeviceNode> {
+    let find = |map: &[IdExtent], id: u32| {
+        map.iter().find_map(|extent| {
             let offset = id.checked_sub(extent.inside).filter(|offset| *offset < extent.count)?;
             extent.outside.checked_add(offset)
-        });
-        outside.ok_or_else(|| {
-            let message = format!("device {}: {what} {id} is not in the map", device.path.display());
-            invalid(message).hint("give it an id that the user namespace has, or extend the map")
         })
     };
-    Ok(DeviceNode {
-        uid: find(&ids.uid, node.uid, "the uid")?,
-        gid: if ids.gid.is_empty() { node.gid } else { find(&ids.gid, node.gid, "the gid")? },
-        ..node
-    })
+    Some(DeviceNode { uid: find(&ids.uid, node.uid)?, gid: find(&ids.gid, node.gid)?, ..node })
 }

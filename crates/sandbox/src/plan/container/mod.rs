@@ -192,12 +192,12 @@ pub fn build(
         steps.push(ContainerStep::AwaitNetDevices);
     }
     steps.push(ContainerStep::NewSession);
-    let mut trees = Vec::new();
-    if namespaces.has(Namespace::Mount) && !facts.shared.contains(&Namespace::Mount) {
-        file_steps(container, facts, options, &mut steps, &mut trees)?;
+    let trees = if namespaces.has(Namespace::Mount) && !facts.shared.contains(&Namespace::Mount) {
+        file_steps(container, facts, options, (&mut steps, &mut warnings))?
     } else {
         chroot_steps(container, &mut steps, &mut warnings)?;
-    }
+        Vec::new()
+    };
     inside_steps(container, facts, &mut steps)?;
     if let Some(process) = &container.process {
         let surroundings = process::ProcessContext { container, facts, filter };
@@ -341,14 +341,14 @@ fn become_root(container: &ContainerSpec) -> ContainerStep {
     }
 }
 
-/// Adds the steps of the root file system and the mounts, up to the change of the root.
+/// Adds the steps of the root file system and the mounts, up to the change of the root. Returns the trees that the parent
+/// opens for them.
 fn file_steps(
     container: &ContainerSpec,
     facts: &ContainerFacts,
     options: ContainerOptions,
-    steps: &mut Vec<ContainerStep>,
-    trees: &mut Vec<OpenedTree>,
-) -> Result<()> {
+    (steps, warnings): (&mut Vec<ContainerStep>, &mut Vec<String>),
+) -> Result<Vec<OpenedTree>> {
     let mut mounts = MountPlanner::new(container, facts, !options.no_mount_fallback);
     let root = c_path(&container.root.path)?;
     let received = mounts.parent_opens();
@@ -369,7 +369,7 @@ fn file_steps(
         mounts.add(mount)?;
     }
     let mut device_steps = Vec::new();
-    device_planner::device_steps(container, facts, &mut mounts, &mut device_steps)?;
+    device_planner::device_steps(container, facts, &mut mounts, (&mut device_steps, warnings))?;
     let propagation = container.root.propagation;
     // The propagation setting is the root's, which gets it at the end. Until then no mount of the container may
     // propagate to the host, while mounts of the host still propagate to containers that request it; an unbindable tree
@@ -386,7 +386,7 @@ fn file_steps(
     steps.extend(mounts.mounts.into_iter().map(|mount| ContainerStep::Mount(Box::new(mount))));
     let links = mounts.links.into_iter();
     steps.extend(links.map(|(path, target)| ContainerStep::Symlink { path, target, replace: false }));
-    trees.extend(mounts.trees);
+    let trees = mounts.trees;
     steps.extend(device_steps);
     if let Some(process) = &container.process {
         let path = relative_to_root(&process.program.cwd)?;
@@ -413,13 +413,13 @@ fn file_steps(
     }
     if !container.namespaces.new.contains(&Namespace::Mount) {
         steps.push(ContainerStep::EnterRoot);
-        return Ok(());
+        return Ok(trees);
     }
     steps.push(if options.no_pivot { ContainerStep::MoveRoot } else { ContainerStep::PivotRoot });
     if let Some(flags) = propagation {
         steps.push(ContainerStep::RootPropagation { flags });
     }
-    Ok(())
+    Ok(trees)
 }
 
 /// Adds the steps for a container without a mount namespace, which only gets a chroot, because a mount would be the

@@ -268,16 +268,20 @@ impl<'a> MountPlanner<'a> {
             idmap: mount.idmap.as_ref().map(|idmap| idmap.maps.clone()),
             idmap_recursive: mount.idmap.as_ref().is_some_and(|idmap| idmap.recursive),
         });
-        self.add_tree(tree).map(Some)
+        let room = MAX_KEPT - self.trees.len();
+        self.add_tree_if_room(tree).map(Some).ok_or_else(|| {
+            let message =
+                format!("mounts: there are more bind mounts than can be opened: {}", MAX_KEPT - room);
+            Error::new(Code::Invalid, message).hint("bind one directory with all of them")
+        })
     }
 
-    /// Adds a tree for the parent to open; returns its index.
-    pub(super) fn add_tree(&mut self, tree: OpenedTree) -> Result<usize> {
-        self.trees.push(tree);
-        if self.trees.len() > MAX_KEPT {
-            return Err(Error::new(Code::Invalid, format!("more than {MAX_KEPT} bind mounts and devices")));
-        }
-        Ok(self.trees.len() - 1)
+    /// Adds a tree for the parent to open; returns its index, or `None` if there are too many.
+    pub(super) fn add_tree_if_room(&mut self, tree: OpenedTree) -> Option<usize> {
+        (self.trees.len() < MAX_KEPT).then(|| {
+            self.trees.push(tree);
+            self.trees.len() - 1
+        })
     }
 
     fn check_new(mount: &ContainerMount, fstype: &str) -> Result<()> {

@@ -3,8 +3,8 @@
 /// The template for root. Its filter denies system calls that a shell does not need and that have been used
 /// to escape containers. The numbers in it are the flags of clone(2) for namespaces, TIOCSTI, TIOCLINUX, and
 /// the arguments of socket(2): of the families only AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK pass, of netlink
-/// only NETLINK_ROUTE, and not IPPROTO_MPTCP. The kernel reads 32 bits of each, so that the comparisons mask the
-/// rest.
+/// only NETLINK_ROUTE, and neither IPPROTO_MPTCP nor IPPROTO_SMC; of socketpair(2) only AF_UNIX. The kernel reads
+/// 32 bits of each, so that the comparisons mask the rest.
 const EXAMPLE: &str = include_str!("example.json");
 
 /// Parts of the template that an unprivileged user cannot use, and their replacements.

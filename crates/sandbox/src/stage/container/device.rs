@@ -1,5 +1,6 @@
 //! Device nodes of a container.
 
+use super::files::is_proc;
 use super::rooted_path;
 use crate::plan::container::device::DeviceNode;
 use saggar_sys::file::{self, Resolve};
@@ -48,7 +49,12 @@ pub(super) fn attach(
     tree: BorrowedFd<'_>,
 ) -> SysResult<()> {
     check(node, tree)?;
-    let at = rooted_path::create(root, path, false)?;
+    // As mknod(2), which follows no link at the end.
+    let at = rooted_path::create_unfollowed(root, path, false)?;
+    if is_proc(at.as_fd())? {
+        // As for other mounts (CVE-2019-16884).
+        return Err(Errno::ELOOP);
+    }
     let covered = nix::sys::stat::fstat(&at)?;
     // An empty file is what an earlier container of this root file system was mounted on.
     let is_mount_point = covered.st_mode & libc::S_IFMT == libc::S_IFREG && covered.st_size == 0;

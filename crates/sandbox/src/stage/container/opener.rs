@@ -76,17 +76,19 @@ fn open_all(
             tree.and_then(|tree| scm::send(to, &ChildRequest::Trees.encode(), &[tree.as_raw_fd()]).map(drop));
         sent.map_err(|errno| (index, errno))?;
     }
-    nodes.map_or(Ok(()), NodeStore::unmount).map_err(|errno| (0, errno))
+    // An index after the last one: it is the fault of no tree.
+    let after = u32::try_from(orders.len()).unwrap_or(u32::MAX);
+    nodes.map_or(Ok(()), NodeStore::unmount).map_err(|errno| (after, errno))
 }
 
 /// A node made with the rights of this process. In a user namespace around the runtime it may make none either: then the
 /// host's is taken.
 fn make_device(order: &ParentDevice, place: &CStr, nodes: &mut Option<NodeStore>) -> SysResult<OwnedFd> {
     let store = match nodes {
-        Some(store) => store,
-        None => nodes.insert(NodeStore::new(place)?),
+        Some(store) => Ok(store),
+        None => NodeStore::new(place).map(|store| nodes.insert(store)),
     };
-    match store.make(&order.node) {
+    match store.and_then(|store| store.make(&order.node)) {
         Err(Errno::EPERM) => device::open_host(&order.node, &order.host),
         made => made,
     }

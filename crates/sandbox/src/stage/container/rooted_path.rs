@@ -47,6 +47,9 @@ pub(super) fn create(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> SysR
 
 /// As [`create`], but a link at the end of `path` is taken as it is.
 pub(super) fn create_unfollowed(root: BorrowedFd<'_>, path: &CStr, directory: bool) -> SysResult<OwnedFd> {
+    if path.is_empty() {
+        return find(root, path);
+    }
     let (parent, name) = create_parent(root, path)?;
     let look =
         || file::open(parent.as_fd(), name, libc::O_PATH | libc::O_NOFOLLOW, 0, Resolve::BeneathNoLinks);

@@ -40,8 +40,8 @@ pub struct ContainerRoot {
 }
 
 impl ContainerRoot {
-    /// The root at `path`, or the default: `/run/saggar-oci`; for an unprivileged user, and for root of a user
-    /// namespace, `$XDG_RUNTIME_DIR/saggar-oci`, else `/tmp/saggar-oci-$UID`.
+    /// The root at `path`, or the default: `$SAGGAR_RUNTIME_DIR-oci`; else `/run/saggar-oci`; for an unprivileged user, and
+    /// for root of a user namespace, `$XDG_RUNTIME_DIR/saggar-oci`, else `/tmp/saggar-oci-$UID`.
     ///
     /// # Errors
     /// [`Code::Invalid`] for the agents' runtime directory; [`Code::System`] when a relative path cannot be made
@@ -50,7 +50,10 @@ impl ContainerRoot {
         let path = match path {
             Some(path) => std::path::absolute(path)
                 .map_err(|e| Error::system(format_args!("find the root {}", path.display()), e))?,
-            None => default_path(),
+            None => match super::named_runtime_path() {
+                Some(named) => beside(&super::check_runtime_path(named)?),
+                None => default_path(),
+            },
         };
         if path == super::runtime_path() {
             return Err(Error::new(
@@ -118,6 +121,13 @@ impl ContainerRoot {
         found.sort_by(|a, b| a.id().as_str().cmp(b.id().as_str()));
         Ok(found)
     }
+}
+
+/// The root beside a runtime directory, in which files that belong to no sandbox are removed.
+fn beside(runtime: &Path) -> PathBuf {
+    let mut path = runtime.as_os_str().to_owned();
+    path.push("-oci");
+    path.into()
 }
 
 fn default_path() -> PathBuf {

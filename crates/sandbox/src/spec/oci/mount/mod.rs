@@ -106,7 +106,12 @@ fn mount_kind(
             let source = source.ok_or_else(|| {
                 field.key("source").missing().hint("name the file or directory of the host to bind")
             })?;
-            Ok(ContainerMountKind::Bind { source: bundle.join(source), recursive })
+            let mut source = bundle.join(source);
+            if parsed.source_link != SourceLink::Target {
+                // With a slash at its end the path would be that of the directory to which a link leads.
+                source = source.components().collect();
+            }
+            Ok(ContainerMountKind::Bind { source, recursive })
         }
         (None, _) if parsed.remount => Ok(ContainerMountKind::Reconfigure {
             options: filesystem_options(parsed),

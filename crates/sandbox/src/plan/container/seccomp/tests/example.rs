@@ -45,6 +45,18 @@ fn sockets_are_those_that_wrap_permits() {
     for family in [libc::AF_INET, libc::AF_INET6] {
         let ask = |protocol: i32| socket(u64::try_from(family).unwrap(), u64::try_from(protocol).unwrap());
         assert_eq!([ask(libc::IPPROTO_TCP), ask(libc::IPPROTO_UDP)], [ALLOW; 2]);
-        assert_eq!(ask(libc::IPPROTO_MPTCP), EPROTONOSUPPORT);
+        // IPPROTO_SMC (Linux 6.11) is AF_SMC by another name.
+        assert_eq!([ask(libc::IPPROTO_MPTCP), ask(256)], [EPROTONOSUPPORT; 2]);
+    }
+    let pair = numbers(Arch::X86_64)["socketpair"];
+    for family in 1..64 {
+        let answer = if family == 1 { ALLOW } else { EAFNOSUPPORT };
+        for unread in [0, UNREAD] {
+            assert_eq!(
+                run(&filter, Arch::X86_64.audit(), pair, &[family | unread, 1, 0]),
+                answer,
+                "pair {family}"
+            );
+        }
     }
 }

@@ -1,0 +1,258 @@
+//! Finds all faults of a policy file, for one that has any. Each is found as the first one is, after the values of the
+//! earlier ones were removed.
+
+use super::document::{self, PolicyDocument};
+use super::parse_fault::{ParseFault, describe, line_at, strip_position};
+use super::policy_format::PolicyFormat;
+use super::validate::validate;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+use std::fmt;
+
+/// The largest number of faults of one file that are reported.
+const MAX_FAULTS: usize = 20;
+
+/// A step to a value of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// All faults of `text`, in the order of the file, of which `first` is one.
+pub(super) fn find_faults(format: PolicyFormat, text: &str, first: ParseFault) -> Vec<ParseFault> {
+    let faults = match read_tree(format, text) {
+        Ok(mut tree) => {
+            let mut faults = find_wrong_values(format, text, &mut tree);
+            if faults.is_empty() {
+                faults = find_contradictions(format, text, &mut tree);
+            }
+            faults
+        }
+        Err(faults) => faults,
+    };
+    // The first one is that of the parser of the format, which knows more of its values.
+    let is_first = |fault: &ParseFault| fault.line == first.line || fault.message == first.message;
+    let mut all = vec![first.clone()];
+    all.extend(faults.into_iter().filter(|fault| !is_first(fault)));
+    all.sort_by_key(|fault| fault.line);
+    all
+}
+
+/// The file as a tree, or its faults of syntax.
+fn read_tree(format: PolicyFormat, text: &str) -> Result<Value, Vec<ParseFault>> {
+    match format {
+        PolicyFormat::Json => serde_json::from_str(text).map_err(|_| Vec::new()),
+        PolicyFormat::Toml => {
+            let (table, errors) = toml::de::DeTable::parse_recoverable(text);
+            let faults: Vec<ParseFault> = errors
+                .iter()
+                .take(MAX_FAULTS)
+                .map(|error| ParseFault {
+                    line: error.span().map(|span| line_at(text.as_bytes(), span.start)),
+                    message: error.message().to_owned(),
+                })
+                .collect();
+            if !faults.is_empty() {
+                return Err(faults);
+            }
+            let reader = toml::Deserializer::from(table);
+            serde::Deserialize::deserialize(reader).map_err(|_| Vec::new())
+        }
+    }
+}
+
+/// Keys that do not exist, and values of the wrong type.
+fn find_wrong_values(format: PolicyFormat, text: &str, tree: &mut Value) -> Vec<ParseFault> {
+    let (mut faults, mut removed) = (Vec::new(), Vec::new());
+    while faults.len() < MAX_FAULTS {
+        let mut track = serde_path_to_error::Track::new();
+        let reader = serde_path_to_error::Deserializer::new(&*tree, &mut track);
+        let read: Result<PolicyDocument, _> = document::table(reader);
+        let Err(error) = read else { break };
+        let steps = steps_of(&track.path());
+        let original = original_steps(&steps, &removed);
+        let message = describe(&path_of(&original), strip_position(&error.to_string()));
+        faults.push(ParseFault { line: line_of_value(format, text, &original), message });
+        if !remove_value(tree, &steps) {
+            break;
+        }
+        removed.push(original);
+    }
+    faults
+}
+
+/// Values that contradict each other. Without a value that is wrong already, another one could seem to be missing.
+fn find_contradictions(format: PolicyFormat, text: &str, tree: &mut Value) -> Vec<ParseFault> {
+    let mut faults = Vec::new();
+    while faults.len() < MAX_FAULTS {
+        let read: Result<PolicyDocument, _> = document::table(&*tree);
+        let Some(invalid) = read.ok().and_then(|document| validate(&document).err()) else { break };
+        let steps: Vec<Step> = invalid.key.split('.').map(|key| Step::Key(key.to_owned())).collect();
+        let message = format!("{}: {}", invalid.key, invalid.reason);
+        faults.push(ParseFault { line: line_of_value(format, text, &steps), message });
+        if !remove_value(tree, &steps) {
+            break;
+        }
+    }
+    faults
+}
+
+fn steps_of(path: &Path) -> Vec<Step> {
+    let step = |segment: &Segment| match segment {
+        Segment::Map { key } => Some(Step::Key(key.clone())),
+        Segment::Seq { index } => Some(Step::Index(*index)),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    };
+    path.iter().map_while(step).collect()
+}
+
+/// The steps in the file, of which other values were removed.
+fn original_steps(steps: &[Step], removed: &[Vec<Step>]) -> Vec<Step> {
+    let mut original = Vec::new();
+    for step in steps {
+        let next = match step {
+            Step::Key(key) => Step::Key(key.clone()),
+            Step::Index(index) => {
+                let mut gone: Vec<usize> = removed
+                    .iter()
+                    .filter_map(|path| match path.split_last()? {
+                        (Step::Index(index), parents) if *parents == *original => Some(*index),
+                        _ => None,
+                    })
+                    .collect();
+                gone.sort_unstable();
+                Step::Index(gone.into_iter().fold(*index, |at, gone| if gone <= at { at + 1 } else { at }))
+            }
+        };
+        original.push(next);
+    }
+    original
+}
+
+/// The path as it is in messages: `files.ro[1]`; `.` for the whole file.
+fn path_of(steps: &[Step]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            Step::Key(key) if path.is_empty() => path.push_str(key),
+            Step::Key(key) => path.extend([".", key]),
+            Step::Index(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    if path.is_empty() { ".".to_owned() } else { path }
+}
+
+/// Removes the value at the end of the steps; false if there is none.
+fn remove_value(tree: &mut Value, steps: &[Step]) -> bool {
+    let Some((last, parents)) = steps.split_last() else { return false };
+    let parent = parents.iter().try_fold(tree, |value, step| match step {
+        Step::Key(key) => value.get_mut(key),
+        Step::Index(index) => value.get_mut(index),
+    });
+    match (parent, last) {
+        (Some(Value::Object(table)), Step::Key(key)) => table.remove(key).is_some(),
+        (Some(Value::Array(list)), Step::Index(index)) if *index < list.len() => {
+            list.remove(*index);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The line of a value; of the last table on the way to it that is in the file.
+fn line_of_value(format: PolicyFormat, text: &str, steps: &[Step]) -> Option<usize> {
+    match format {
+        PolicyFormat::Toml => line_in_toml(text, steps),
+        PolicyFormat::Json => {
+            let mut reader = serde_json::Deserializer::from_str(text);
+            let sought = ValueSeeker(steps).deserialize(&mut reader);
+            sought.err().map(|found| found.line())
+        }
+    }
+}
+
+fn line_in_toml(text: &str, steps: &[Step]) -> Option<usize> {
+    let table = toml::de::DeTable::parse(text).ok()?;
+    let line = |start: usize| line_at(text.as_bytes(), start);
+    let mut value: Option<&toml::de::DeValue<'_>> = None;
+    let mut found = None;
+    for step in steps {
+        let next = match (step, value) {
+            (Step::Key(key), _) => {
+                let within = match value {
+                    None => Some(table.get_ref()),
+                    Some(value) => value.as_table(),
+                };
+                within.and_then(|within| {
+                    let (name, value) = within.iter().find(|(name, _)| name.get_ref() == key)?;
+                    Some((name.span().start, value.get_ref()))
+                })
+            }
+            (Step::Index(index), Some(value)) => value
+                .as_array()
+                .and_then(|list| list.get(*index))
+                .map(|value| (value.span().start, value.get_ref())),
+            (Step::Index(_), None) => None,
+        };
+        let Some((start, inner)) = next else { break };
+        found = Some(line(start));
+        value = Some(inner);
+    }
+    found
+}
+
+/// Reads JSON up to a value, and ends with an error there, which has the line.
+struct ValueSeeker<'a>(&'a [Step]);
+
+impl<'de> DeserializeSeed<'de> for ValueSeeker<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeeker<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match self.0 {
+                [Step::Key(sought), rest @ ..] if *sought == key => {
+                    if rest.is_empty() {
+                        return Err(serde::de::Error::custom("found"));
+                    }
+                    map.next_value_seed(ValueSeeker(rest))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let mut at = 0;
+        loop {
+            let more = match self.0 {
+                [Step::Index(index)] if *index == at => {
+                    list.next_element::<IgnoredAny>()?;
+                    return Err(serde::de::Error::custom("found"));
+                }
+                [Step::Index(index), rest @ ..] if *index == at => {
+                    list.next_element_seed(ValueSeeker(rest))?.is_some()
+                }
+                _ => list.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                return Ok(());
+            }
+            at += 1;
+        }
+    }
+}
