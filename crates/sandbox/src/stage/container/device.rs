@@ -1,7 +1,6 @@
 //! Device nodes of a container.
 
-use super::files::is_proc;
-use super::rooted_path;
+use super::rooted_path::{self, is_proc};
 use crate::plan::container::device::DeviceNode;
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult, mount};

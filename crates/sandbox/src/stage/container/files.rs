@@ -1,11 +1,12 @@
 //! The root file system of a container, and everything that is mounted in it: by descriptors alone, before the
 //! root changes.
 
-use super::{device, rooted_path};
+use super::device;
+use super::rooted_path::{self, is_proc};
 use crate::plan::container::device::{DeviceSource, PlannedDevice};
 use crate::plan::container::filesystem::LegacyMount;
 use crate::plan::container::mount::{MAX_KEPT, MountAttributes, MountOperation, PlannedMount, SourceLink};
-use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::sys::statfs::fstatfs;
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult, mount, pty};
 use std::ffi::CStr;
@@ -399,8 +400,4 @@ fn file_type(file: BorrowedFd<'_>) -> SysResult<u32> {
 
 fn is_directory(file: BorrowedFd<'_>) -> SysResult<bool> {
     Ok(file_type(file)? == libc::S_IFDIR)
-}
-
-pub(super) fn is_proc(file: BorrowedFd<'_>) -> SysResult<bool> {
-    Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
 }

@@ -2,6 +2,7 @@
 //! exchange parts of a path while it is walked (CVE-2021-30465): whatever the walk finds is inside, and nothing
 //! but the descriptor that it ends with is used.
 
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use saggar_sys::file::{self, Resolve};
 use saggar_sys::{Errno, SysResult};
 use std::ffi::CStr;
@@ -78,6 +79,11 @@ pub(super) fn create_parent<'a>(root: BorrowedFd<'_>, path: &'a CStr) -> SysResu
     text.get_mut(..slash).ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(&bytes[..slash]);
     let parent = CStr::from_bytes_until_nul(&text).map_err(|_| Errno::ENAMETOOLONG)?;
     Ok((create(root, parent, true)?, name))
+}
+
+/// Whether an open file is of procfs.
+pub(super) fn is_proc(file: BorrowedFd<'_>) -> SysResult<bool> {
+    Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
 /// A path that changes while it is walked.

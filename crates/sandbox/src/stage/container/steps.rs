@@ -277,7 +277,7 @@ impl ContainerWalk<'_> {
         let proc = self.args.proc.as_fd();
         let directory = file::open(proc, c"thread-self/attr", libc::O_PATH, 0, Resolve::Ordinary)?;
         let opened = file::open(directory.as_fd(), name, libc::O_WRONLY, 0, Resolve::BeneathNoLinks)?;
-        if !super::files::is_proc(opened.as_fd())? {
+        if !super::rooted_path::is_proc(opened.as_fd())? {
             return Err(Errno::ELOOP);
         }
         file::write_all(opened.as_fd(), value.to_bytes())
