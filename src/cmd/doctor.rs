@@ -162,7 +162,7 @@ fn id_block(range: IdRange, available: Result<IdPoolUsage>) -> Option<HostCheck>
 /// Checks that existing directories are private to the caller, and that missing ones can be created.
 fn directories() -> Vec<HostCheck> {
     let places = [
-        ("runtime-directory", Ok(state::runtime_path())),
+        ("runtime-directory", state::check_runtime_path(state::runtime_path())),
         ("session-directory", state::sessions_path()),
         ("mailbox-directory", mailbox::default_root("--mailbox-root DIR")),
     ];

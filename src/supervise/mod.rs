@@ -10,6 +10,7 @@ mod confine;
 mod directory_modes;
 mod limit_reports;
 mod memory;
+mod missing_rules;
 mod network;
 pub mod parent_watch;
 mod pin_watch;

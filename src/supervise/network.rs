@@ -1,6 +1,7 @@
 //! The network of a sandbox, as the loop of its supervisor uses it: outgoing connections by policy, and published
 //! ports. A separate process relays both ([`super::relay_process`]); this module exchanges messages with it.
 
+use super::missing_rules::MissingRules;
 use super::relay_process::RelayProcess;
 use super::sandbox::{RunningSandbox, TransferredFd};
 use super::status::{StatusEvent, StatusWriter};
@@ -51,6 +52,8 @@ pub(super) struct SandboxNetwork {
     consented: BTreeSet<Destination>,
     /// When undelivered data is dropped, once no program is left.
     drain_deadline: Option<Instant>,
+    /// The rules that programs lacked.
+    missing_rules: MissingRules,
 }
 
 impl SandboxNetwork {
@@ -76,6 +79,7 @@ impl SandboxNetwork {
             ports_at_setup: Some(Vec::new()),
             consented: BTreeSet::new(),
             drain_deadline: None,
+            missing_rules: MissingRules::default(),
         };
         if it.by_policy || !published.is_empty() {
             let start = RelayStart {
@@ -289,6 +293,7 @@ impl SandboxNetwork {
             if !refusal.is_usual {
                 log(&refusal.to_string());
             }
+            self.missing_rules.add(&refusal);
             status.write(&match refusal.kind {
                 Refused::Unreachable => StatusEvent::HostUnreachable { id, refusal },
                 _ => StatusEvent::Denied { id, refusal },
@@ -302,6 +307,11 @@ impl SandboxNetwork {
             log(&why);
             status.write(&StatusEvent::Relay { id, why: &why });
         }
+    }
+
+    /// Reports at the end which rules would have allowed what was denied for want of one.
+    pub(super) fn report_missing_rules(&mut self, log: impl FnMut(String)) {
+        std::mem::take(&mut self.missing_rules).into_lines().for_each(log);
     }
 
     /// Reports the published ports, once: as events, and in the log if saggar chose the port.

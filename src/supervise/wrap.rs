@@ -354,6 +354,7 @@ impl<'a> WrapLoop<'a> {
                 && let Some(over) = self.result.filter(|_| self.is_drained())
                 && self.network.is_drained()
             {
+                self.network.report_missing_rules(|line| log::warn!("{line}"));
                 return Ok(over);
             }
             if self.only_init_left && self.result.is_none() {

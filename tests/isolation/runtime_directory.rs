@@ -29,6 +29,20 @@ as_each_caller! {
         fs::write(wrap.work().join("end"), "").unwrap();
         assert!(child.wait().unwrap().success());
         assert!(!runtime.join("named").exists());
+        // Another directory is not taken for it, and nothing in it is removed.
+        let foreign = wrap.place.make_dir("foreign", 0o700);
+        wrap.place.make_dir("foreign/empty", 0o700);
+        wrap.place.make_dir("foreign/locked", 0o700);
+        wrap.place.make_file("foreign/locked/lock", "data");
+        for program in [&["--id", "named"][..], &[]] {
+            let mut command = wrap.place.saggar();
+            command.env("SAGGAR_RUNTIME_DIR", &foreign).current_dir(wrap.work());
+            let said = command.arg("wrap").args(program).args(["--", "true"]).output().unwrap();
+            let told = String::from_utf8_lossy(&said.stderr).into_owned();
+            assert!(said.status.success() || told.contains("is not empty"), "{told}");
+            assert!(said.status.success() != program.contains(&"named"), "{told}");
+        }
+        assert!(foreign.join("empty").exists() && foreign.join("locked/lock").exists());
         let mut relative = wrap.place.saggar();
         relative.env("SAGGAR_RUNTIME_DIR", "run").current_dir(wrap.work());
         let refused = relative.args(["wrap", "--id", "named", "--", "true"]).output().unwrap();

@@ -51,6 +51,18 @@ as_each_caller! {
         let run: Vec<&str> = run.iter().map(String::as_str).collect();
         assert_eq!(bench.say(&run).ok().stderr, "");
         assert!(fs::read_to_string(&log).unwrap().contains(warning));
+        // What engines usually configure is in the log alone: their users see the standard error of the container.
+        bench.configure(|config| {
+            config["process"]["args"] = serde_json::json!(["/bin/true"]);
+            let some = serde_json::json!(["CAP_CHOWN"]);
+            config["process"]["capabilities"] = serde_json::json!({ "bounding": some, "effective": some, "permitted": some, "ambient": some });
+            config["linux"]["seccomp"] = serde_json::json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+                { "names": ["setns"], "action": "SCMP_ACT_ERRNO" }, { "names": ["setns"], "action": "SCMP_ACT_KILL" } ] });
+        });
+        assert_eq!(bench.run(&bench.id()).ok().stderr, "");
+        assert_eq!(bench.say(&[&run[..5], &[&bench.id()]].concat()).ok().stderr, "");
+        let logged = fs::read_to_string(&log).unwrap();
+        assert!(logged.contains("process.capabilities.ambient loses CAP_CHOWN") && logged.contains("is never taken"), "{logged}");
         let quiet = ["--log-level", "error", "run", "--bundle", bundle.to_str().unwrap(), &bench.id()].map(str::to_owned);
         let quiet: Vec<&str> = quiet.iter().map(String::as_str).collect();
         assert_eq!(bench.say(&quiet).ok().stderr, "");

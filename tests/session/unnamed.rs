@@ -46,8 +46,13 @@ as_each_caller! {
     fn an_agent_that_changes_nothing_leaves_no_session(caller) {
         let sessions = Sessions::new(caller);
         let folder = Folder { sessions: &sessions };
-        let said = folder.run(&["run: true"]);
-        assert!(said.status.success() && !stderr(&said).contains("session:"), "{said:?}");
+        // A file of an overlay that is only touched is not a change either.
+        sessions.stage.place.make_file("work/touched", "");
+        for options in [&[][..], &["--workspace-overlay"]] {
+            let said = folder.run(&[options, &["run: touch touched"]].concat());
+            assert!(said.status.success() && !stderr(&said).contains("session:"), "{said:?}");
+            assert_eq!(folder.sessions(), [""; 0], "{options:?}");
+        }
         let work = sessions.stage.work();
         let said = folder.run(&["--workspace", work.to_str().unwrap(), "run: echo direct > direct"]);
         assert!(said.status.success(), "{said:?}");
@@ -64,7 +69,7 @@ as_each_caller! {
             assert!(said.status.success(), "{said:?}");
             let [id] = &folder.sessions()[..] else { panic!("{:?}", folder.sessions()) };
             if caller.is_root() || options.is_empty() {
-                assert!(stderr(&said).contains(&format!("session: {id} has what the agent left")), "{said:?}");
+                assert!(stderr(&said).contains(&format!("session: {id} is kept")), "{said:?}");
                 assert!(sessions.ok(&["diff", id]).contains("made"));
             }
             sessions.ok(&["remove", id]);
@@ -89,7 +94,7 @@ as_each_caller! {
         let said = command.args(["--adapter", "stream-json", "--agent-cmd"]).arg(&agent).arg("hi").output().unwrap();
         assert_eq!(said.status.code(), Some(4), "{said:?}");
         let [id] = &folder.sessions()[..] else { panic!("{:?}", folder.sessions()) };
-        assert!(stderr(&said).contains(&format!("session: {id} is kept for its log")), "{said:?}");
+        assert!(stderr(&said).contains(&format!("session: {id} is kept")), "{said:?}");
         assert!(sessions.ok(&["logs", id]).contains("last words"));
         sessions.ok(&["remove", id]);
     }
@@ -108,5 +113,34 @@ as_each_caller! {
             assert_eq!(shown["state"], "paused");
             sessions.ok(&["remove", id]);
         }
+    }
+
+    /// What cannot be compared is kept: the record of the workspace is damaged, or its folder is gone.
+    fn a_session_that_cannot_be_compared_is_kept(caller) {
+        let sessions = Sessions::new(caller);
+        let folder = Folder { sessions: &sessions };
+        let names: String = (0..1000).map(|n| format!("'{n}{}',", "\"".repeat(2000))).collect();
+        let policy = sessions.stage.place.make_file("big.toml", &format!("[protect]\npaths = [{}]\n", &names[..900_000].rsplit_once(",").unwrap().0));
+        let said = folder.run(&["--policy", policy.to_str().unwrap(), "run: echo precious > made"]);
+        if said.status.success() {
+            let [id] = &folder.sessions()[..] else { panic!("{said:?}") };
+            assert!(sessions.ok(&["diff", id]).contains("made"));
+            sessions.ok(&["remove", id]);
+        }
+        let work = sessions.stage.work();
+        let moved = work.with_file_name("moved");
+        let mut child = folder.command(&["run: sleep 1000"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let id = loop {
+            if let [id] = &folder.sessions()[..] && sessions.show(id)["state"] == "active" {
+                break id.clone();
+            }
+        };
+        fs::rename(&work, &moved).unwrap();
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        child.wait().unwrap();
+        fs::rename(&moved, &work).unwrap();
+        assert_eq!(folder.sessions().as_slice(), std::slice::from_ref(&id));
+        sessions.ok(&["remove", &id]);
     }
 }

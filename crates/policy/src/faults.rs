@@ -9,9 +9,12 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 use std::fmt;
+use toml::de::{DeTable, DeValue};
 
 /// The largest number of faults of one file that are reported.
 const MAX_FAULTS: usize = 20;
+/// The largest file of which all faults are found, in bytes: each costs one more pass.
+const MAX_LENGTH: usize = 64 << 10;
 
 /// A step to a value of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,24 +23,33 @@ enum Step {
     Index(usize),
 }
 
-/// All faults of `text`, in the order of the file, of which `first` is one.
+/// All faults of `text`, in the order of the file, of which `first` is one; of a large file only that one.
 pub(super) fn find_faults(format: PolicyFormat, text: &str, first: ParseFault) -> Vec<ParseFault> {
-    let faults = match read_tree(format, text) {
+    if text.len() > MAX_LENGTH {
+        return vec![first];
+    }
+    let mut faults = match read_tree(format, text) {
         Ok(mut tree) => {
-            let mut faults = find_wrong_values(format, text, &mut tree);
-            if faults.is_empty() {
-                faults = find_contradictions(format, text, &mut tree);
-            }
-            faults
+            let faults = find_wrong_values(format, text, &mut tree);
+            if faults.is_empty() { find_contradictions(format, text, &mut tree) } else { faults }
         }
         Err(faults) => faults,
     };
+    let has_more = faults.len() >= MAX_FAULTS;
     // The first one is that of the parser of the format, which knows more of its values.
-    let is_first = |fault: &ParseFault| fault.line == first.line || fault.message == first.message;
-    let mut all = vec![first.clone()];
-    all.extend(faults.into_iter().filter(|fault| !is_first(fault)));
-    all.sort_by_key(|fault| fault.line);
-    all
+    let key = |fault: &ParseFault| fault.message.split(": ").next().map(str::to_owned);
+    let is_first = |fault: &ParseFault| {
+        fault.line.is_none_or(|line| Some(line) == first.line) && key(fault) == key(&first)
+    };
+    if let Some(at) = faults.iter().position(is_first) {
+        faults.remove(at);
+    }
+    faults.insert(0, first);
+    faults.sort_by_key(|fault| fault.line);
+    if has_more {
+        faults.push(ParseFault { line: None, message: "has more errors than are listed".to_owned() });
+    }
+    faults
 }
 
 /// The file as a tree, or its faults of syntax.
@@ -45,7 +57,7 @@ fn read_tree(format: PolicyFormat, text: &str) -> Result<Value, Vec<ParseFault>>
     match format {
         PolicyFormat::Json => serde_json::from_str(text).map_err(|_| Vec::new()),
         PolicyFormat::Toml => {
-            let (table, errors) = toml::de::DeTable::parse_recoverable(text);
+            let (table, errors) = DeTable::parse_recoverable(text);
             let faults: Vec<ParseFault> = errors
                 .iter()
                 .take(MAX_FAULTS)
@@ -57,9 +69,39 @@ fn read_tree(format: PolicyFormat, text: &str) -> Result<Value, Vec<ParseFault>>
             if !faults.is_empty() {
                 return Err(faults);
             }
-            let reader = toml::Deserializer::from(table);
-            serde::Deserialize::deserialize(reader).map_err(|_| Vec::new())
+            Ok(tree_of_table(table.get_ref()))
         }
+    }
+}
+
+fn tree_of_table(table: &DeTable<'_>) -> Value {
+    let entries =
+        table.iter().map(|(name, value)| (name.get_ref().to_string(), tree_of_value(value.get_ref())));
+    Value::Object(entries.collect())
+}
+
+/// The value in JSON. A number that JSON does not have becomes its text, which no key takes in place of a number.
+fn tree_of_value(value: &DeValue<'_>) -> Value {
+    let number = |text: &str| Value::String(text.to_owned());
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(integer) => {
+            let (digits, radix) = (integer.as_str(), integer.radix());
+            let signed = i64::from_str_radix(digits, radix).map(Value::from);
+            let whole = signed.or_else(|_| u64::from_str_radix(digits, radix).map(Value::from));
+            // Larger than that, it is not exact, and no key takes it.
+            whole.unwrap_or_else(|_| {
+                digits.parse().map_or_else(|_| number(digits), |large: f64| Value::from(large))
+            })
+        }
+        DeValue::Float(float) => {
+            let finite = float.as_str().parse::<f64>().ok().and_then(serde_json::Number::from_f64);
+            finite.map_or_else(|| number(float.as_str()), Value::Number)
+        }
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Datetime(time) => Value::String(time.to_string()),
+        DeValue::Array(list) => list.iter().map(|value| tree_of_value(value.get_ref())).collect(),
+        DeValue::Table(table) => tree_of_table(table),
     }
 }
 
@@ -174,9 +216,9 @@ fn line_of_value(format: PolicyFormat, text: &str, steps: &[Step]) -> Option<usi
 }
 
 fn line_in_toml(text: &str, steps: &[Step]) -> Option<usize> {
-    let table = toml::de::DeTable::parse(text).ok()?;
+    let table = DeTable::parse(text).ok()?;
     let line = |start: usize| line_at(text.as_bytes(), start);
-    let mut value: Option<&toml::de::DeValue<'_>> = None;
+    let mut value: Option<&DeValue<'_>> = None;
     let mut found = None;
     for step in steps {
         let next = match (step, value) {

@@ -289,6 +289,7 @@ mod tests {
         f.toml:1: profile: must be a string, and is the number 5
         f.toml:2: unknown key banana
         f.toml:4: limits.pids: must be a whole number from 0 to 4294967295, and is the number -3
+        f.toml:5: limits.memory: size "nan" does not start with a digit; write 512M (binary), 512MB (decimal) or a number of bytes
         f.toml:8: files.ro[1]: must be a string, and is the number 3
         f.toml:9: files.ro[3]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
         f.toml:9: files.ro[5]: "/c:d" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
@@ -302,6 +303,21 @@ mod tests {
         f.json:3: files.ro[3]: "/a:b" has a DEST that is not absolute; write PATH or PATH:DEST, with \: for a colon of a path
         f.json:4: limits: must be a table, and is a list
         f.json:5: unknown key network.mdoe, did you mean network.mode
+        "#);
+        // Several on one line, and numbers of which JSON has none.
+        let line = "{ \"profile\": 5, \"banana\": 1, \"limits\": { \"pids\": -3 } }";
+        insta::assert_snapshot!(all_complaints("f.json", line), @r#"
+        f.json:1: profile: must be a string, and is the number 5
+        f.json:1: unknown key banana
+        f.json:1: limits.pids: must be a whole number from 0 to 4294967295, and is the number -3
+        "#);
+        let numbers = "limits = { pids = 18446744073709551616, memory = nan, nofile = 99999999999999999999 }\nprofile = 5\nx = 1\n";
+        insta::assert_snapshot!(all_complaints("f.toml", numbers), @r#"
+        f.toml:1: limits.memory: size "NaN" does not start with a digit; write 512M (binary), 512MB (decimal) or a number of bytes
+        f.toml:1: limits.nofile: must be a whole number from 0 to 4294967295, and is the number 1e+20
+        f.toml:1: limits.pids: must be a whole number from 0 to 4294967295, and is the number 1.8446744073709552e+19
+        f.toml:2: profile: must be a string, and is the number 5
+        f.toml:3: unknown key x
         "#);
         let syntax = "profile = \n[limits]\nmemory = '1G'\nmemory = '2G'\n";
         insta::assert_snapshot!(all_complaints("f.toml", syntax), @r#"
@@ -321,7 +337,12 @@ mod tests {
     fn the_number_of_faults_that_are_reported_has_a_bound() {
         let text: String = (0..1000).map(|number| format!("banana{number} = 1\n")).collect();
         let error = parse_validated(Path::new("f.toml"), text.as_bytes()).unwrap_err();
-        assert!((19..=20).contains(&error.others().len()), "{}", error.others().len());
+        let [listed @ .., last] = error.others() else { panic!("{error}") };
+        assert_eq!((listed.len(), last.as_str()), (19, "f.toml: has more errors than are listed"));
+        let large = "x".repeat(70_000);
+        let error =
+            parse_validated(Path::new("f.toml"), format!("#{large}\na = 1\nb = 2\n").as_bytes()).unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.others().len()), ("f.toml:2: unknown key a", 0));
     }
 
     #[test]

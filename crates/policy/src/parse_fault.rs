@@ -46,7 +46,9 @@ fn nearest_key<'a>(key: &str, keys: &'a [String]) -> Option<&'a str> {
     };
     full(name)
         .or_else(|| near_in(table))
-        .or_else(|| suggest::nearest(key, known().map(|(_, (table, _))| table)))
+        .or_else(|| {
+            suggest::nearest(key, known().map(|(_, (table, _))| table).filter(|table| !table.is_empty()))
+        })
         .or_else(|| full(suggest::nearest(name, known().map(|(_, (_, name))| name))?))
 }
 

@@ -30,7 +30,10 @@ fn plain_expectation(expected: &str) -> String {
 
 /// A value as `serde::de::Unexpected` shows it.
 fn plain_value(found: &str) -> String {
-    let quoted = |kind: &str| found.strip_prefix(kind)?.strip_prefix(" `")?.strip_suffix('`');
+    let quoted = |kind: &str| {
+        let (value, _type) = found.strip_prefix(kind)?.strip_prefix(" `")?.split_once('`')?;
+        Some(value)
+    };
     if let Some(number) = quoted("integer").or_else(|| quoted("floating point")) {
         return format!("the number {number}");
     }

@@ -7,7 +7,7 @@ use super::snapshot::SNAPSHOTS_DIRECTORY;
 use super::tree_workers::diff_in_worker;
 use super::workspace_origin::WorkspaceOrigin;
 use saggar_sys::beneath;
-use saggar_sys::error::{Code, Error, Result};
+use saggar_sys::error::{Error, Result};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// program of it runs.
 ///
 /// # Errors
-/// [`Code::System`], and as [`diff_in_worker`].
+/// [`saggar_sys::error::Code::System`], as [`WorkspaceOrigin::load`], and as [`diff_in_worker`].
 pub fn has_results(session: &Session) -> Result<bool> {
     let directory = session.directory();
     // What is in a disk image is not compared.
@@ -28,12 +28,10 @@ pub fn has_results(session: &Session) -> Result<bool> {
             return Ok(true);
         }
     }
-    let origin = match WorkspaceOrigin::load(directory) {
-        Ok(origin) => origin,
-        // The agent worked on its folder itself, or in memory.
-        Err(error) if error.code() == Code::Invalid => return Ok(false),
-        Err(error) => return Err(error),
-    };
+    if WorkspaceOrigin::keeps_no_changes(directory) {
+        return Ok(false);
+    }
+    let origin = WorkspaceOrigin::load(directory)?;
     if origin.has_no_changes(directory) {
         return Ok(false);
     }

@@ -50,8 +50,9 @@ impl SessionProject {
             return Ok(SessionProject { directory: directory.to_owned(), id: known });
         }
         // Until the directory has the id, it seems free to other processes.
-        let path = state::runtime_dir()?.join("projects.lock");
-        let lock = state::lock_options().create(true).open(&path).map_err(|e| fail(&e))?;
+        let lock = state::with_shared_locks(|runtime| {
+            state::lock_options().create(true).open(runtime.join("projects.lock")).map_err(|e| fail(&e))
+        })?;
         let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| fail(&e.desc()))?;
         let number = find_free_id(&opened).map_err(|e| fail(&e.desc()))?;
         assign_project(opened.as_fd(), number, 0).map_err(|e| fail(&e))?;

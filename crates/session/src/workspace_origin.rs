@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// Name of the file in the directory of a session.
 const FILE_NAME: &str = "workspace.json";
 /// Largest file that is read, in bytes.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 
 /// Where the agent's changes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,6 +164,12 @@ impl WorkspaceOrigin {
             since: record.since.into(),
             protected_by_policy: record.protected,
         })
+    }
+
+    /// Whether the session is known to keep no changes: its agent worked on the folder itself, or in memory.
+    pub fn keeps_no_changes(session: &Path) -> bool {
+        let uses = load_record(session).map(|record| record.r#use);
+        matches!(uses, Some(WorkspaceMode::Direct | WorkspaceMode::Memory))
     }
 
     /// The tree of a session whose files are there without its sandbox, and the paths that its policy protects: the copy,

@@ -30,6 +30,10 @@ static LOGGER: OnceLock<LogBackend> = OnceLock::new();
 /// The target of entries that a program inside can cause at any rate, such as denied connections.
 pub const SANDBOX_CAUSED: &str = "saggar::caused";
 
+/// The target of warnings about what engines usually configure, and what changes nothing for them. They are only in a
+/// file: standard error can be that of a container.
+pub const USUAL: &str = "saggar::usual";
+
 /// The rate limiter for these lines on standard error.
 static RATE_LIMIT: Mutex<RateLimiter> = Mutex::new(RateLimiter::new());
 
@@ -163,6 +167,7 @@ impl Log for LogBackend {
         let line = self.line(record);
         match &self.file {
             Some(file) => drop((&mut &*file).write_all((line + "\n").as_bytes())),
+            None if record.target() == USUAL => {}
             None if !self.json && record.target() == SANDBOX_CAUSED => write_limited(&line),
             None => write_line(&line),
         }

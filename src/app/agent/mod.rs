@@ -184,11 +184,16 @@ impl PreparedAgent {
     pub fn supervise(self) -> RunOutcome {
         let PreparedAgent { call, sandbox, mut open, status, .. } = self;
         let leaves_nothing = call.leaves_nothing();
-        let outcome = sandbox
+        let removal = call.removal(sandbox.prepared.policy.effective.keep_session.value);
+        let mut outcome = sandbox
             .run(call, status, &mut open)
             .unwrap_or_else(|error| RunOutcome { status: Err(error), notices: Vec::new() });
         if let Err(error) = &outcome.status {
             open.fail(error, leaves_nothing);
+        }
+        if removal == SessionRemoval::WithoutResults && !open.record_writer.is_removed() {
+            let id = open.record_writer.record().id.as_str();
+            outcome.notices.push(format!("session: {id} is kept: saggar session diff, logs or remove {id}"));
         }
         outcome
     }
@@ -307,7 +312,12 @@ impl OpenSession {
             false => Ok(()),
         };
         let stays = writer.agent_has_run() || writer.is_removed() || writer.is_kept();
-        let left = if leaves_nothing && !stays { self.session.remove() } else { recorded };
+        let left = if leaves_nothing && !stays {
+            writer.mark_removed();
+            self.session.remove()
+        } else {
+            recorded
+        };
         if let Err(error) = left {
             log::warn!("{error}");
         }

@@ -22,9 +22,7 @@ use crate::spec::ProgramSpec;
 use crate::spec::policy::provenance::AGENT_FOLDER;
 use crate::spec::policy::{AdapterKind, Setting, SocketPathTemplate};
 use crate::state::process::ProcessId;
-use crate::supervise::agent::{
-    AGENT_SOCKET, AgentJob, LauncherResources, Script, SessionLog, SessionRemoval, run,
-};
+use crate::supervise::agent::{AGENT_SOCKET, AgentJob, LauncherResources, Script, SessionLog, run};
 use crate::supervise::quarantine_monitor::QuarantineMonitor;
 use crate::supervise::status::{StatusWriter, duplicate_fd};
 use crate::sys::clock;
@@ -133,10 +131,7 @@ impl AgentSandbox {
         let (status, has_changes) = run(job, entrusted, launched);
         drop(guard);
         let has_changes = has_changes.unwrap_or(false);
-        let mut notices = disk::changes_notices(&self.prepared, self.retained.as_ref(), has_changes);
-        if removal == SessionRemoval::WithoutResults && !record_writer.is_removed() {
-            notices.push(kept_session_notice(&self.session_id, &status));
-        }
+        let notices = disk::changes_notices(&self.prepared, self.retained.as_ref(), has_changes);
         Ok(RunOutcome { status, notices })
     }
 
@@ -261,14 +256,6 @@ impl AgentSandbox {
         argv.extend(self.flags.iter().cloned());
         let file = if demo { Some(OWN_PROGRAM.into()) } else { self.prepared.program_file.clone() };
         ProgramSpec { argv, file, env, cwd: self.prepared.start_directory.clone() }
-    }
-}
-
-/// Why a session that was not asked for is kept.
-fn kept_session_notice(id: &SandboxId, status: &Result<u8>) -> String {
-    match status {
-        Ok(0) => format!("session: {id} has what the agent left: saggar session diff {id}, apply or remove"),
-        _ => format!("session: {id} is kept for its log: saggar session logs {id}, or remove"),
     }
 }
 

@@ -56,9 +56,7 @@ pub(super) fn create_container(
         None => oci::load::read_config(&bundle)?,
     };
     container::default_id_maps(&mut container);
-    for warning in &warnings {
-        log::warn!("{warning}");
-    }
+    warnings.iter().for_each(oci::ConfigWarning::log);
     let bridge = bridge::BridgeRequest::from_annotations(&container)?;
     let terminal = container.process.as_ref().is_some_and(|process| process.terminal);
     let console = console(terminal, args.console_socket.as_deref(), mode)?;

@@ -112,9 +112,7 @@ fn start_process(
 fn requested_process(args: &ExecArgs, container: &ContainerSpec) -> Result<ProcessSpec> {
     if let Some(file) = &args.process {
         let (process, warnings) = oci::load::read_process(file, container)?;
-        for warning in warnings {
-            log::warn!("{warning}");
-        }
+        warnings.iter().for_each(oci::ConfigWarning::log);
         return Ok(process);
     }
     if args.argv.is_empty() {

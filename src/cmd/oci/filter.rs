@@ -1,7 +1,8 @@
 //! Compiles `linux.seccomp` for the running kernel.
 
 use crate::error::{Code, Error, Result};
-use crate::plan::container::seccomp::{self, Arch};
+use crate::log::USUAL;
+use crate::plan::container::seccomp::{self, Arch, CompiledFilter};
 use crate::plan::container::{ContainerFilter, SeccompListener};
 use crate::spec::container::ContainerSpec;
 use crate::sys::seccomp::knows_flag;
@@ -11,7 +12,10 @@ use crate::sys::seccomp::knows_flag;
 /// # Errors
 /// As [`recompile`].
 pub(super) fn compile(container: &ContainerSpec) -> Result<Option<ContainerFilter>> {
-    compile_with(container, |warning| log::warn!("{warning}"))
+    compile_with(container, |warning| match CompiledFilter::is_usual(warning) {
+        true => log::warn!(target: USUAL, "{warning}"),
+        false => log::warn!("{warning}"),
+    })
 }
 
 /// Compiles the filter again for another program of the container. Warnings were logged at create.

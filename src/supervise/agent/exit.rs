@@ -1,7 +1,7 @@
 //! The exits of the agent, of commands next to it, and of the sandbox, and their reports.
 
 use super::privilege_drop::{LauncherResources, LauncherSide, SessionRemoval};
-use super::{AgentJob, AgentLoop};
+use super::{AgentJob, AgentLoop, EndRequest};
 use crate::bridge::core::{AgentExitStatus, Bridge};
 use crate::bridge::proto::LogLevel;
 use crate::error::{Error, Result};
@@ -33,6 +33,7 @@ pub fn run(
     };
     let parted = it.drop_privileges(&mut behind).inspect_err(|_| it.sandbox.kill()).map_err(runtime_error);
     let outcome = parted.and_then(|()| it.run());
+    it.network.report_missing_rules(|line| log_bridge_message(LogLevel::Warn, &line));
     it.cancel_snapshot();
     it.record_end(&outcome);
     let seen = std::mem::take(&mut it.scans).scan_everything(
@@ -72,7 +73,8 @@ pub fn run(
         (SessionRemoval::WithoutResults, Err(_)) if it.scripts.has_run() => it.record_writer.mark_kept(),
         (SessionRemoval::Never, _) => {}
         (_, Err(_)) => it.remove_session(),
-        (SessionRemoval::WithoutResults, Ok(0)) if seen.has_changes != Some(true) => {
+        // A turn that was interrupted may be continued.
+        (SessionRemoval::WithoutResults, Ok(0)) if it.end_request != Some(EndRequest::Signal) => {
             it.remove_session_without_results();
         }
         _ => {}

@@ -1,6 +1,7 @@
 //! Reports denials. The same denial is reported at most once per second.
 
 use super::socket_owner::CallingProgram;
+use saggar_policy::hosts::{Destination, DestinationHost, DnsName};
 use saggar_sys::text::summary;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,6 +58,32 @@ pub struct NetworkDenial {
     /// Whether programs do this routinely. It is then reported as an event only, and not logged.
     #[serde(skip)]
     pub is_usual: bool,
+}
+
+/// What the reasons say that only a rule is missing.
+const NO_RULE: &str = "no rule names";
+const PRIVATE_ADDRESS: &str = " is a private address";
+
+impl NetworkDenial {
+    /// The rule that would allow the operation, if nothing but a rule is missing: `HOST`, `HOST:PORT` or `ADDRESS:PORT`. The
+    /// name is of the program's choice, and is only returned if it is one of a host.
+    pub fn missing_rule(&self) -> Option<String> {
+        let lacks_rule = self.kind == DenialKind::Policy && self.rule.is_none() && self.socket.is_none();
+        if !lacks_rule || !self.why.contains(NO_RULE) {
+            return None;
+        }
+        let private = self.why.split_once(PRIVATE_ADDRESS).and_then(|(address, _)| address.parse().ok());
+        let host = match (private, &self.name, self.address) {
+            (Some(address), ..) | (None, None, Some(address)) => DestinationHost::Address(address),
+            (None, Some(name), _) => DestinationHost::Name(DnsName::parse(name).ok()?),
+            (None, None, None) => return None,
+        };
+        Some(match (host, self.port) {
+            (host, Some(port)) => Destination { host, port }.to_string(),
+            (DestinationHost::Name(name), None) => name.to_string(),
+            (DestinationHost::Address(address), None) => address.to_string(),
+        })
+    }
 }
 
 impl std::fmt::Display for NetworkDenial {

@@ -7,6 +7,7 @@
 use crate::spec::ID_BLOCK_SIZE;
 use crate::state;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::{AccessFlags, access};
 use saggar_sys::error::{Code, Error, Result};
 use std::fs::File;
 use std::ops::RangeInclusive;
@@ -28,40 +29,29 @@ pub struct IdBlock {
     _lock: Flock<File>,
 }
 
-/// Takes a free block from `range`, outside the ranges that /etc/subuid and /etc/subgid give to users.
+/// Takes a free block from `range`, outside the ranges that /etc/subuid and /etc/subgid give to users. No two sandboxes of
+/// root have the same one, whatever runtime directory each has.
 ///
 /// # Errors
 /// [`Code::Unsupported`] when every block is taken; [`Code::System`].
 pub fn allocate(range: RangeInclusive<u32>) -> Result<IdBlock> {
-    let directory = lock_directory()?;
-    for number in numbers(&range) {
-        let path = lock_path(&directory, number);
+    state::with_shared_locks(|runtime| allocate_in(&runtime.join("ids"), &range))
+}
+
+fn allocate_in(directory: &Path, range: &RangeInclusive<u32>) -> Result<IdBlock> {
+    state::ensure_private_directory(directory)?;
+    for number in numbers(range) {
+        let path = lock_path(directory, number);
         let file = state::lock_options()
             .create(true)
             .open(&path)
             .map_err(|e| Error::system(format_args!("open {}", path.display()), e))?;
         if let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            let supervisor = supervisor_of(&range, number);
+            let supervisor = supervisor_of(range, number);
             return Ok(IdBlock { base: number * ID_BLOCK_SIZE, supervisor, _lock: lock });
         }
     }
-    Err(pool_exhausted(&range))
-}
-
-/// The directory of the locks: one for all of root's sandboxes, whatever runtime directory each has, so that no two have the
-/// same ids. Only where it cannot be written, it is in the runtime directory that was named.
-fn lock_directory() -> Result<PathBuf> {
-    let shared = state::default_runtime_path();
-    let made = state::ensure_private_directory(&shared).and_then(|()| make_lock_directory(&shared));
-    match made {
-        Err(error) if error.code() == Code::System => make_lock_directory(&state::runtime_dir()?),
-        made => made,
-    }
-}
-
-fn make_lock_directory(runtime: &Path) -> Result<PathBuf> {
-    let directory = runtime.join("ids");
-    state::ensure_private_directory(&directory).map(|()| directory)
+    Err(pool_exhausted(range))
 }
 
 /// Returns the id of the supervisor of the sandbox with this block number. A range of one block has no spare id.
@@ -93,7 +83,8 @@ pub struct IdPoolUsage {
 /// [`Code::Unsupported`] when every block is taken.
 pub fn usage(range: RangeInclusive<u32>) -> Result<IdPoolUsage> {
     let shared = state::default_runtime_path().join("ids");
-    let directory = if shared.is_dir() { shared } else { state::runtime_path().join("ids") };
+    let is_used = state::named_runtime_path().is_none() || access(&shared, AccessFlags::W_OK).is_ok();
+    let directory = if is_used { shared } else { state::runtime_path().join("ids") };
     let is_free = |number: &u32| match File::open(lock_path(&directory, *number)) {
         // A shared lock, held for a moment: a concurrent start skips this block.
         Ok(file) => Flock::lock(file, FlockArg::LockSharedNonblock).is_ok(),

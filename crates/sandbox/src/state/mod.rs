@@ -54,8 +54,65 @@ pub fn default_runtime_path() -> PathBuf {
     }
 }
 
+/// An empty file that makes a directory of the caller's choice a runtime directory: entries of one that belong to no sandbox
+/// are removed.
+pub const RUNTIME_MARKER: &str = ".saggar";
+
+fn with_variable(error: Error) -> Error {
+    match error.code() {
+        Code::System => error.hint(format!("{RUNTIME_VARIABLE}=PATH names another directory")),
+        _ => error,
+    }
+}
+
+/// Makes a directory that the caller has named, or checks that it was made for this.
+fn make_named_runtime_directory(path: PathBuf) -> Result<PathBuf> {
+    let marker = path.join(RUNTIME_MARKER);
+    if marker.symlink_metadata().is_ok() {
+        check_private_directory(&path)?;
+        return Ok(path);
+    }
+    ensure_private_directory(&path).map_err(with_variable)?;
+    let fails = |what: &str, e| Error::system(format_args!("{what} {}", path.display()), e);
+    let mut entries = fs::read_dir(&path).map_err(|e| fails("list", e))?;
+    // Another start may have made the marker meanwhile.
+    if entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != RUNTIME_MARKER)) && !marker.exists() {
+        let message = format!("{RUNTIME_VARIABLE}={} is not empty", path.display());
+        return Err(Error::new(Code::Refused, message)
+            .hint("name a directory for saggar alone: what belongs to no sandbox is removed from it"));
+    }
+    lock_options().create(true).open(&marker).map_err(|e| fails("make a file in", e))?;
+    Ok(path)
+}
+
+/// The runtime directory, if it has one already and it may be cleaned up: one that the caller has named has the marker.
+pub fn existing_runtime_path() -> Option<PathBuf> {
+    let path = check_runtime_path(runtime_path()).ok()?;
+    let is_ours = named_runtime_path().is_none() || path.join(RUNTIME_MARKER).symlink_metadata().is_ok();
+    (is_ours && path.symlink_metadata().is_ok()).then_some(path)
+}
+
+/// A directory for locks of what all sandboxes of this user share, whatever runtime directory each has; that which the caller
+/// has named only if it cannot be written. `lock` is called with one after the other.
+///
+/// # Errors
+/// Those of `lock`, and of [`runtime_dir`].
+pub fn with_shared_locks<T>(lock: impl Fn(&Path) -> Result<T>) -> Result<T> {
+    if named_runtime_path().is_none() {
+        return lock(&runtime_dir()?);
+    }
+    let shared = default_runtime_path();
+    match ensure_private_directory(&shared).and_then(|()| lock(&shared)) {
+        Err(error) if matches!(error.code(), Code::System | Code::Refused) => lock(&runtime_dir()?),
+        done => done,
+    }
+}
+
 /// The path, if it is absolute.
-pub(crate) fn check_runtime_path(path: PathBuf) -> Result<PathBuf> {
+///
+/// # Errors
+/// [`Code::Invalid`] for a relative one.
+pub fn check_runtime_path(path: PathBuf) -> Result<PathBuf> {
     if path.is_absolute() {
         return Ok(path.components().collect());
     }
@@ -71,10 +128,10 @@ pub(crate) fn check_runtime_path(path: PathBuf) -> Result<PathBuf> {
 /// write; [`Code::System`].
 pub fn runtime_dir() -> Result<PathBuf> {
     let path = check_runtime_path(runtime_path())?;
-    ensure_private_directory(&path).map_err(|error| match error.code() {
-        Code::System => error.hint(format!("{RUNTIME_VARIABLE}=PATH names another directory")),
-        _ => error,
-    })?;
+    if named_runtime_path().is_some() {
+        return make_named_runtime_directory(path);
+    }
+    ensure_private_directory(&path).map_err(with_variable)?;
     Ok(path)
 }
 

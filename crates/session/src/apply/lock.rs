@@ -12,7 +12,7 @@ use saggar_sys::beneath::FileMeta;
 use saggar_sys::error::{Code, Error, Result};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The lock, held until this is dropped.
 #[derive(Debug)]
@@ -33,8 +33,12 @@ impl Drop for ApplyLock {
 /// # Errors
 /// [`Code::Exists`] while another process holds it; [`Code::System`].
 pub(super) fn acquire(folder: &FileMeta, shown: &str) -> Result<ApplyLock> {
+    state::with_shared_locks(|runtime| acquire_in(runtime, folder, shown))
+}
+
+fn acquire_in(runtime: &Path, folder: &FileMeta, shown: &str) -> Result<ApplyLock> {
     let (major, minor) = folder.device;
-    let path = state::runtime_dir()?.join(format!("apply-{major}-{minor}-{}.lock", folder.inode));
+    let path = runtime.join(format!("apply-{major}-{minor}-{}.lock", folder.inode));
     let fail = |e: std::io::Error| Error::system(format_args!("open {}", path.display()), e);
     loop {
         let file = state::lock_options().create(true).open(&path).map_err(fail)?;

@@ -388,7 +388,8 @@ fn restore_entries(skipped: &[SkippedEntries], own: Option<&Path>, patience: Dur
 
 /// The entries that running sandboxes hide, except for the one with the runtime directory `own`.
 pub fn entries_of_running_sandboxes(own: Option<&Path>) -> Vec<SkippedEntries> {
-    let directories = fs::read_dir(state::runtime_path()).into_iter().flatten().flatten();
+    let runtime = state::existing_runtime_path();
+    let directories = runtime.and_then(|path| fs::read_dir(path).ok()).into_iter().flatten().flatten();
     let others = directories.map(|entry| entry.path()).filter(|directory| Some(directory.as_path()) != own);
     let entries = |directory: PathBuf| {
         let skipped = read_record(&directory)?.skipped;
@@ -406,9 +407,12 @@ fn is_running(directory: &Path) -> bool {
 /// Takes the lock of all indices: while entries are found and recorded, and while they are restored. Without it, two
 /// sandboxes on one work tree could restore what the other hides.
 fn lock_indices() -> Option<Flock<File>> {
-    let path = state::runtime_dir().ok()?.join(INDEX_LOCK);
-    let file = state::lock_options().create(true).open(path).ok()?;
-    Flock::lock(file, FlockArg::LockExclusive).ok()
+    let open = |runtime: &Path| {
+        let path = runtime.join(INDEX_LOCK);
+        let opened = state::lock_options().create(true).open(&path);
+        opened.map_err(|e| Error::system(format_args!("open {}", path.display()), e))
+    };
+    Flock::lock(state::with_shared_locks(open).ok()?, FlockArg::LockExclusive).ok()
 }
 
 /// Makes the directory and takes its lock; first removes the remains of a dead sandbox with the same id.
@@ -465,16 +469,15 @@ fn is_in_use(directory: &Path) -> bool {
 /// # Errors
 /// As [`state::check_private_directory`].
 pub fn sweep() -> Result<usize> {
-    let root = state::runtime_path();
+    let root = state::existing_runtime_path();
     // A sandbox without a name has no runtime directory, only a cgroup.
-    let cgroups = || cgroup::remove_stale(CREATION_GRACE, |id| root.join(id).exists());
-    if root.symlink_metadata().is_err() {
-        return Ok(cgroups());
-    }
-    state::check_private_directory(&root)?;
+    let is_known = |id: &str| root.as_ref().is_some_and(|root| root.join(id).exists());
+    let cgroups = || cgroup::remove_stale(CREATION_GRACE, is_known);
+    let Some(root) = &root else { return Ok(cgroups()) };
+    state::check_private_directory(root)?;
     let entries =
-        fs::read_dir(&root).map_err(|e| Error::system(format_args!("read {}", root.display()), e))?;
-    let own = ["ids", state::counters::FILE_NAME, INDEX_LOCK];
+        fs::read_dir(root).map_err(|e| Error::system(format_args!("read {}", root.display()), e))?;
+    let own = ["ids", state::counters::FILE_NAME, INDEX_LOCK, state::RUNTIME_MARKER];
     let sandboxes = entries.flatten().filter(|entry| own.iter().all(|name| entry.file_name() != *name));
     let swept = sandboxes.filter(|entry| sweep_one(&entry.path(), CREATION_GRACE)).count();
     Ok(swept + cgroups())
@@ -486,7 +489,7 @@ pub fn sweep_socket(path: &Path) {
     if path.symlink_metadata().is_err() {
         return;
     }
-    let root = state::runtime_path();
+    let Some(root) = state::existing_runtime_path() else { return };
     if state::check_private_directory(&root).is_err() {
         return;
     }

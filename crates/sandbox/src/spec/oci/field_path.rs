@@ -46,7 +46,8 @@ impl<'a> FieldPath<'a> {
 
     /// A warning about the field.
     pub(super) fn warning(&self, message: impl fmt::Display) -> ConfigWarning {
-        ConfigWarning { field: summary(&self.to_string()), message: summary(&message.to_string()) }
+        let (field, message) = (summary(&self.to_string()), summary(&message.to_string()));
+        ConfigWarning { field, message, is_usual: false }
     }
 }
 

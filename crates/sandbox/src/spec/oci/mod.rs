@@ -37,6 +37,7 @@ pub use version::{NEWEST_OCI_VERSION, OLDEST_OCI_VERSION};
 use super::container::ContainerSpec;
 use oci_spec::runtime::LinuxResources;
 use saggar_sys::error::Result;
+use saggar_sys::log::USUAL;
 use std::fmt;
 use std::path::Path;
 
@@ -58,6 +59,18 @@ pub struct ConfigWarning {
     pub field: String,
     /// The message, which continues the name of the field.
     pub message: String,
+    /// Whether engines usually cause it.
+    pub is_usual: bool,
+}
+
+impl ConfigWarning {
+    /// Logs the warning.
+    pub fn log(&self) {
+        match self.is_usual {
+            true => log::warn!(target: USUAL, "{self}"),
+            false => log::warn!("{self}"),
+        }
+    }
 }
 
 impl fmt::Display for ConfigWarning {

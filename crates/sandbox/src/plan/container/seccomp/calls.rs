@@ -190,9 +190,16 @@ impl ArchCalls {
 /// of them.
 pub(super) fn unreachable(name: &str, index: usize, by: usize) -> String {
     format!(
-        "linux.seccomp.syscalls[{index}]: its action for {name} is never taken, as linux.seccomp.syscalls[{by}] \
-         decides on all its calls"
+        "linux.seccomp.syscalls[{index}]: its action for {name} {NEVER_TAKEN} linux.seccomp.syscalls[{by}] decides on all \
+         its calls"
     )
+}
+
+const NEVER_TAKEN: &str = "is never taken, as";
+
+/// Whether a warning is one of [`unreachable`].
+pub(super) fn is_unreachable(warning: &str) -> bool {
+    warning.contains(NEVER_TAKEN)
 }
 
 /// Returns the multiplexed form of this call in 32-bit x86 programs (linux/net.h, linux/ipc.h).

@@ -53,6 +53,11 @@ pub struct CompiledFilter {
 }
 
 impl CompiledFilter {
+    /// Whether the profiles of engines usually cause this warning: they list calls twice.
+    pub fn is_usual(warning: &str) -> bool {
+        calls::is_unreachable(warning)
+    }
+
     /// Checks that the kernel supports the filter's flags; `knows` is [`saggar_sys::seccomp::knows_flag`].
     ///
     /// # Errors

@@ -20,6 +20,9 @@ pub(super) fn capability_bit(name: &str) -> Option<u64> {
     Capability::from_str(&name.to_ascii_uppercase()).ok().map(|capability| capability.bitmask())
 }
 
+/// The sets that the ambient one is a part of (capabilities(7)).
+const PERMITTED_AND_INHERITABLE: &str = "permitted and inheritable";
+
 /// Lowers the five sets. Without `process.capabilities` all are empty.
 pub(super) fn lower_capabilities(
     entry: Option<document::OciCapabilities>,
@@ -39,7 +42,7 @@ pub(super) fn lower_capabilities(
     // The kernel refuses the whole call if it contains combinations that capabilities(7) calls impossible.
     restrict(&mut all.effective, all.permitted, field.key("effective"), "permitted", warnings);
     let can_be = all.permitted & all.inheritable;
-    restrict(&mut all.ambient, can_be, field.key("ambient"), "permitted and inheritable", warnings);
+    restrict(&mut all.ambient, can_be, field.key("ambient"), PERMITTED_AND_INHERITABLE, warnings);
     all
 }
 
@@ -62,7 +65,9 @@ fn restrict(set: &mut u64, to: u64, field: FieldPath<'_>, named: &str, warnings:
             .into_iter()
             .filter(|name| capability_bit(name).is_some_and(|bit| lost & bit != 0))
             .collect();
-        field.warning(format_args!("loses {}, which cannot be granted without {named}", lost.join(" ")))
+        let message = format_args!("loses {}, which cannot be granted without {named}", lost.join(" "));
+        // Engines leave the inheritable set out, and name the ambient one all the same.
+        ConfigWarning { is_usual: named == PERMITTED_AND_INHERITABLE, ..field.warning(message) }
     });
 }
 
