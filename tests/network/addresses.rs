@@ -17,7 +17,12 @@ as_each_caller! {
             assert!(ended_cut(&ended), "{name}: {ended:?}");
             network.has_refused(&format!("{name}.example:80"), why);
             assert_eq!(network.calls(), Vec::<String>::new(), "{name}");
+            // A line at the end names what would allow it, if anything does.
+            let allows = ended.stderr.contains("to allow ");
+            assert_eq!(allows, name == "private", "{name}: {ended:?}");
         }
+        let ended = network.run(&["private.example", "10.77.0.1:80"], "curl -sS -m 20 http://private.example/");
+        assert!(ended.stderr.is_empty() && ended.success().starts_with("hello"));
     }
 
     /// Not even by a rule: what of this machine listens there trusts whoever can call it.
