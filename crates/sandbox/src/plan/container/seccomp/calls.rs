@@ -197,7 +197,7 @@ pub(super) fn unreachable(name: &str, index: usize, by: usize) -> String {
 
 const NEVER_TAKEN: &str = "is never taken, as";
 
-/// Whether a warning is one of [`unreachable`].
+/// Whether a warning is one of [`unreachable()`].
 pub(super) fn is_unreachable(warning: &str) -> bool {
     warning.contains(NEVER_TAKEN)
 }
