@@ -80,7 +80,11 @@ pub(super) fn wait(
         }
         let ended = fds[0].any().unwrap_or(false);
         if let Some(notifications) = notifications {
-            notifications.pass_on();
+            if ended {
+                notifications.pass_on_rest();
+            } else {
+                notifications.pass_on();
+            }
         }
         if let Some(relay) = &mut relay {
             relay.transfer();

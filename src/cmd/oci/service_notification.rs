@@ -37,6 +37,8 @@ const RELOADING: &[u8] = b"RELOADING=1";
 
 /// The largest number of messages that are read at once: a program can send without end.
 const MAX_MESSAGES: usize = 16;
+/// How often they are read when the program has ended.
+const MAX_ROUNDS: usize = 64;
 
 /// Adds the socket to a container, if a service manager waits for notifications. A container whose configuration names a
 /// socket has that one.
@@ -103,25 +105,47 @@ impl NotificationRelay {
         Ok(Some(NotificationRelay { socket, manager, main_pid, unsent: RefCell::default() }))
     }
 
-    /// Passes on what has arrived. Returns whether the service manager knows that the program is ready. Nothing is read
-    /// until it does, once the program has said so.
+    /// Passes on what has arrived. Returns whether the service manager was told that the program is ready. While it takes no
+    /// such message, nothing more is read.
     pub(super) fn pass_on(&self) -> bool {
+        let mut is_ready = false;
         if let Some(message) = self.unsent.take() {
-            return self.send_ready(message);
+            is_ready = self.send_ready(message);
         }
         let mut buffer = [0; 4096];
         for _ in 0..MAX_MESSAGES {
+            if self.unsent.borrow().is_some() {
+                break;
+            }
             let Ok(length) = self.socket.recv(&mut buffer) else { break };
             for line in buffer[..length].split(|byte| *byte == b'\n').filter(|line| PASSED.contains(line)) {
                 if line == READY {
                     let pid = self.main_pid.map(|pid| format!("\nMAINPID={pid}")).unwrap_or_default();
-                    return self.send_ready([READY, pid.as_bytes()].concat());
+                    is_ready |= self.send_ready([READY, pid.as_bytes()].concat());
+                } else {
+                    // A service manager that is behind loses these.
+                    let _ = self.manager.send(&if line == RELOADING { reloading() } else { line.to_vec() });
                 }
-                // A service manager that is behind loses these.
-                let _ = self.manager.send(&if line == RELOADING { reloading() } else { line.to_vec() });
             }
         }
-        false
+        is_ready
+    }
+
+    /// Passes on what the program sent before it ended. Returns as [`NotificationRelay::pass_on`].
+    pub(super) fn pass_on_rest(&self) -> bool {
+        let has_more = || {
+            let mut fds = [self.poll_interest()];
+            poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+        };
+        let mut is_ready = false;
+        // Other processes of the container can send without end.
+        for _ in 0..MAX_ROUNDS {
+            if !has_more() {
+                break;
+            }
+            is_ready |= self.pass_on();
+        }
+        is_ready
     }
 
     fn send_ready(&self, message: Vec<u8>) -> bool {
@@ -151,7 +175,7 @@ impl NotificationRelay {
                 Ok(_) => {}
             }
             let is_over = fds[1].any().unwrap_or(false);
-            if self.pass_on() {
+            if self.pass_on() || (is_over && self.pass_on_rest()) {
                 return Ok(());
             }
             if is_over {
