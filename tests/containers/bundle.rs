@@ -16,7 +16,7 @@ use saggar::plan::container::ContainerFilter;
 use saggar::spec::ProgramSpec;
 use saggar::spec::container::{
     Capabilities, ContainerMount, ContainerMountKind, ContainerSpec, CpuAffinity, DeviceSpec, Hooks,
-    IdExtent, IdMaps, Namespace, Namespaces, ProcessSpec, RootFilesystem, SourceLink, TimeOffsets,
+    IdExtent, IdMaps, Namespace, Namespaces, ProcessSpec, RootFilesystem, TimeOffsets,
 };
 use tempfile::TempDir;
 
@@ -59,26 +59,11 @@ pub(crate) fn mount(at: &str, fstype: &str, options: &[(&str, &str)], set: u64) 
         superblock: 0,
         copy_up: false,
     };
-    any_mount(at, kind, set)
+    ContainerMount::new(at, kind, set)
 }
 
 pub(crate) fn bind(source: &Path, at: &str, set: u64) -> ContainerMount {
-    any_mount(at, ContainerMountKind::Bind { source: source.to_owned(), recursive: true }, set)
-}
-
-fn any_mount(at: &str, kind: ContainerMountKind, set: u64) -> ContainerMount {
-    ContainerMount {
-        destination: at.into(),
-        kind,
-        set,
-        clear: 0,
-        set_recursive: 0,
-        clear_recursive: 0,
-        propagation: Vec::new(),
-        idmap: None,
-        source_link: SourceLink::Target,
-        covers_link: false,
-    }
+    ContainerMount::new(at, ContainerMountKind::Bind { source: source.to_owned(), recursive: true }, set)
 }
 
 const CLOSED: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;

@@ -57,6 +57,11 @@ impl AgentLaunch {
         Ok(AgentLaunch { session_id, overrides, request, policy, adapter, command, disk })
     }
 
+    /// Whether the policy keeps sessions that were not asked for.
+    pub(super) fn keeps_sessions(&self) -> bool {
+        self.policy.effective.keep_session.value
+    }
+
     /// Everything up to the clone, and where the workspace is.
     pub(super) fn build(
         mut self,

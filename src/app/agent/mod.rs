@@ -149,7 +149,7 @@ impl CheckedAgent {
     /// [`crate::error::Code::Exists`] for a session that is served or not new, [`crate::error::Code::State`] for one that
     /// cannot be resumed, [`crate::error::Code::System`].
     pub fn open(mut self) -> Result<OpenedAgent> {
-        let open = OpenSession::new(&self.call, &self.launch.session_id);
+        let open = OpenSession::new(&self.call, &self.launch);
         let open = open.inspect_err(|error| self.status.report_start_failure(error))?;
         Ok(OpenedAgent { checked: self, open })
     }
@@ -166,7 +166,7 @@ impl OpenedAgent {
             Ok((sandbox, notices)) => Ok(PreparedAgent { call, sandbox, notices, open, status }),
             Err(error) => {
                 status.report_start_failure(&error);
-                open.fail(&error, call.leaves_nothing());
+                open.fail(&error);
                 Err(error)
             }
         }
@@ -183,15 +183,13 @@ impl PreparedAgent {
     /// rights from now on, as the head of [`super::wrap`] says.
     pub fn supervise(self) -> RunOutcome {
         let PreparedAgent { call, sandbox, mut open, status, .. } = self;
-        let leaves_nothing = call.leaves_nothing();
-        let removal = call.removal(sandbox.prepared.policy.effective.keep_session.value);
         let mut outcome = sandbox
             .run(call, status, &mut open)
             .unwrap_or_else(|error| RunOutcome { status: Err(error), notices: Vec::new() });
         if let Err(error) = &outcome.status {
-            open.fail(error, leaves_nothing);
+            open.fail(error);
         }
-        if removal == SessionRemoval::WithoutResults && !open.record_writer.is_removed() {
+        if open.removal == SessionRemoval::WithoutResults && !open.record_writer.is_removed() {
             let id = open.record_writer.record().id.as_str();
             outcome.notices.push(format!("session: {id} is kept: saggar session diff, logs or remove {id}"));
         }
@@ -210,14 +208,14 @@ struct AgentCall {
     handle: UntrustedDirectory,
     detached: Option<DetachedStart>,
     parent: Option<ParentWatch>,
-    /// Whether the session was named, or is for another process that returns to it.
+    /// Whether the session was named, or keeps events for a process that returns to it.
     is_asked_for: bool,
 }
 
 impl AgentCall {
     fn new(mut request: AgentRequest, detached: Option<DetachedStart>) -> Result<Self> {
         let is_named = request.session.is_some() || request.sandbox.id.is_some();
-        let is_asked_for = is_named || request.spool || request.server.is_some();
+        let is_asked_for = is_named || request.spool;
         let handle = folder_files::open(&request.folder)?;
         folder_files::check(&handle)?;
         let id = match &request.sandbox.id {
@@ -243,21 +241,15 @@ impl AgentCall {
         sandbox.workspace.is_none() && !sandbox.workspace_overlay
     }
 
-    /// Whether a start that fails removes its session.
-    fn leaves_nothing(&self) -> bool {
-        self.is_for_caller_alone() || !(self.is_asked_for || self.request.resume)
-    }
-
-    /// Whether the caller gets the error of a start that fails, and nothing else of it is looked for.
-    fn is_for_caller_alone(&self) -> bool {
-        (self.detached.is_some() || self.request.server.is_some()) && !self.request.resume
-    }
-
-    /// Whether the session is removed at the end. One that was asked for is kept, and all are if the policy says so.
-    fn removal(&self, keeps_all: bool) -> SessionRemoval {
-        if self.is_for_caller_alone() {
+    /// Whether a start that fails, and a session at its end, leave nothing. A session that was asked for is kept, and all are
+    /// if the policy says so.
+    fn removal(&self, policy_keeps: bool) -> SessionRemoval {
+        let is_for_another_process = self.detached.is_some() || self.request.server.is_some();
+        if self.request.resume {
+            SessionRemoval::Never
+        } else if is_for_another_process {
             SessionRemoval::IfNotStarted
-        } else if self.is_asked_for || self.request.resume || keeps_all {
+        } else if self.is_asked_for || policy_keeps {
             SessionRemoval::Never
         } else {
             SessionRemoval::WithoutResults
@@ -292,27 +284,29 @@ impl AgentCall {
 struct OpenSession {
     session: Session,
     record_writer: RecordWriter,
+    removal: SessionRemoval,
 }
 
 impl OpenSession {
-    fn new(call: &AgentCall, id: &SandboxId) -> Result<Self> {
+    fn new(call: &AgentCall, launch: &AgentLaunch) -> Result<Self> {
+        let id = &launch.session_id;
         let mode = if call.request.resume { OpenMode::Resume } else { OpenMode::New };
         let session = Session::open(id, mode)?;
         let options = call.detached.as_ref().map(|detached| detached.options.clone());
         let fresh = SessionRecord::new(id, &call.folder, options);
         let record_writer = RecordWriter::create(session.directory(), fresh)?;
-        Ok(OpenSession { session, record_writer })
+        Ok(OpenSession { session, record_writer, removal: call.removal(launch.keeps_sessions()) })
     }
 
     /// Records a failed start. The loop leaves a record behind when it has begun; before that nothing has.
-    fn fail(&mut self, error: &Error, leaves_nothing: bool) {
+    fn fail(&mut self, error: &Error) {
         let writer = &mut self.record_writer;
         let recorded = match writer.record().is_served() {
             true => writer.close(SessionTransition::Fail, Some(StateReason::Start), Some(error.to_string())),
             false => Ok(()),
         };
         let stays = writer.agent_has_run() || writer.is_removed() || writer.is_kept();
-        let left = if leaves_nothing && !stays {
+        let left = if self.removal != SessionRemoval::Never && !stays {
             writer.mark_removed();
             self.session.remove()
         } else {

@@ -64,9 +64,8 @@ impl AgentSandbox {
         mut status: StatusWriter,
         open: &mut OpenSession,
     ) -> Result<RunOutcome> {
-        let removal = call.removal(self.prepared.policy.effective.keep_session.value);
         let AgentCall { request, handle, detached, parent, .. } = call;
-        let OpenSession { session, record_writer } = open;
+        let OpenSession { session, record_writer, removal } = open;
         let session: &Session = session;
         let is_detached = detached.is_some();
         let continues = request.resume || request.snapshot.is_some();
@@ -126,7 +125,7 @@ impl AgentSandbox {
             retained_changes: self.retained.as_ref(),
             session,
             supervisor: self.prepared.supervisor_id(),
-            removal,
+            removal: *removal,
         };
         let (status, has_changes) = run(job, entrusted, launched);
         drop(guard);

@@ -44,8 +44,9 @@ pub(super) fn run(context: &OciContext, args: &ExecArgs) -> Result<u8> {
     let console = console(process.terminal, args.console_socket.as_deref(), mode(args))?;
     adopt_host_size(&mut process, &console);
     let pidfd_socket = PidfdSocket::connect(args.pidfd_socket.as_deref())?;
-    let oom = signals.as_ref().and_then(|_| target.group().ok()).map(OomReporter::from_now);
-    let init = start_process(args, &target, &container, &process, console)?;
+    let group = target.group()?;
+    let oom = signals.as_ref().map(|_| OomReporter::from_now(&group));
+    let init = start_process(args, (&target, &group), &container, &process, console)?;
     let told = pidfd_socket.send(pidfd_socket::OF_EXEC, init.pidfd.as_fd());
     if let Err(error) = told.and_then(|()| pid_file::write(args.pid_file.as_deref(), init.pid)) {
         let _ = crate::sys::pidfd::signal(init.pidfd.as_fd(), libc::SIGKILL);
@@ -71,7 +72,7 @@ fn mode(args: &ExecArgs) -> CreationMode {
 /// Starts the program in the container.
 fn start_process(
     args: &ExecArgs,
-    found: &LoadedContainer,
+    (found, group): (&LoadedContainer, &CgroupHandle),
     container: &ContainerSpec,
     process: &ProcessSpec,
     console: ConsoleTarget<'_>,
@@ -94,7 +95,6 @@ fn start_process(
         },
         state: &state,
     };
-    let group = found.group()?;
     let shares = match &container.intel_rdt {
         Some(rdt) => Some(ResctrlGroups::for_running(&resctrl::mount_point()?, &found.record.id, rdt)),
         None => None,
@@ -103,8 +103,8 @@ fn start_process(
         launch::exec(&request, &CgroupWithResctrl { cgroup, shares: shares.as_ref() })
     };
     match args.cgroup.as_slice() {
-        [] => start(&JoinedCgroup::new(&group, pid)?),
-        named => start(&InitCgroup::new(&mut open_subcgroup(&group, named)?)?),
+        [] => start(&JoinedCgroup::new(group, pid)?),
+        named => start(&InitCgroup::new(&mut open_subcgroup(group, named)?)?),
     }
 }
 

@@ -7,22 +7,22 @@ use crate::host::kmsg::KernelLog;
 
 /// What was known of a container when the command began to wait.
 #[derive(Debug)]
-pub(super) struct OomReporter {
-    group: CgroupHandle,
+pub(super) struct OomReporter<'a> {
+    group: &'a CgroupHandle,
     /// Programs that had been killed before.
     earlier_kills: u64,
     /// The kernel's log, which names the programs.
     kernel_log: Option<KernelLog>,
 }
 
-impl OomReporter {
+impl<'a> OomReporter<'a> {
     /// Reports all programs of the cgroup.
-    pub(super) fn from_start(group: CgroupHandle) -> Self {
+    pub(super) fn from_start(group: &'a CgroupHandle) -> Self {
         OomReporter { group, earlier_kills: 0, kernel_log: KernelLog::open_at_end() }
     }
 
     /// Reports those that are killed from now on.
-    pub(super) fn from_now(group: CgroupHandle) -> Self {
+    pub(super) fn from_now(group: &'a CgroupHandle) -> Self {
         let earlier_kills = group.memory_usage().oom_kills.unwrap_or(0);
         OomReporter { earlier_kills, ..OomReporter::from_start(group) }
     }

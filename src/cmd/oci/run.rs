@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if args.detach {
         let mut made = create_container(context, &args.container, CreationMode::Detached)?;
-        let relay = start_program(&mut made, Some)?;
+        let relay = start_program(&mut made, CreationMode::Detached)?;
         made.lock = None;
         relay.map_or(Ok(()), |relay| relay.wait_ready(made.init.pidfd.as_fd()))?;
         return Ok(0);
@@ -24,12 +24,12 @@ pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
     if subreaper {
         foreground::become_subreaper()?;
     }
-    let relay = start_program(&mut made, |_| None)?;
+    let relay = start_program(&mut made, CreationMode::Foreground)?;
     // Other commands may inspect and stop the container while it runs.
     made.lock = None;
     // After the start, which it does not delay: in a new cgroup no program was killed before.
-    let oom = made.record.cgroup.as_ref().and_then(|location| CgroupHandle::open(location).ok());
-    let oom = oom.map(|group| match cleanup::owns_cgroups(group.location()) {
+    let group = made.record.cgroup.as_ref().and_then(|location| CgroupHandle::open(location).ok());
+    let oom = group.as_ref().map(|group| match cleanup::owns_cgroups(group.location()) {
         true => OomReporter::from_start(group),
         false => OomReporter::from_now(group),
     });
@@ -44,13 +44,11 @@ pub(super) fn run(context: &OciContext, args: &RunArgs) -> Result<u8> {
 }
 
 /// Starts the program. If that fails, the container is destroyed, because no caller knows of it yet. Returns what passes its
-/// notifications on, which name the process `main_pid` as the main one.
-fn start_program(
-    made: &mut CreatedContainer,
-    main_pid: impl FnOnce(i32) -> Option<i32>,
-) -> Result<Option<NotificationRelay>> {
+/// notifications on: a program that outlives this process is the main one of its service.
+fn start_program(made: &mut CreatedContainer, mode: CreationMode) -> Result<Option<NotificationRelay>> {
     let init = (made.init.pidfd.as_fd(), made.init.pid);
-    let started = NotificationRelay::open(&made.directory, main_pid(made.init.pid)).and_then(|relay| {
+    let main_pid = (mode == CreationMode::Detached).then_some(made.init.pid);
+    let started = NotificationRelay::open(&made.directory, main_pid).and_then(|relay| {
         start::start_program(&made.directory, &made.record, &made.container, init).map(|()| relay)
     });
     started.inspect_err(|_| {

@@ -4,7 +4,7 @@
 //! [`PASSED`], because a program could name any process and any text.
 
 use crate::error::{Error, Result};
-use crate::spec::container::{ContainerMount, ContainerMountKind, ContainerSpec, Namespace, SourceLink};
+use crate::spec::container::{ContainerMount, ContainerMountKind, ContainerSpec, Namespace};
 use crate::state::container::ContainerDirectory;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -58,22 +58,11 @@ pub(super) fn add_socket(container: &mut ContainerSpec, directory: &ContainerDir
     made.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o755)))
         .map_err(|error| Error::system(format_args!("create {}", path.display()), error))?;
     environment.push((VARIABLE.into(), Path::new(DIRECTORY_INSIDE).join(SOCKET).into()));
-    container.mounts.push(ContainerMount {
-        destination: DIRECTORY_INSIDE.into(),
-        kind: ContainerMountKind::Bind { source: path, recursive: false },
-        // Sockets of a read-only mount can be connected to, and nothing in it can be replaced.
-        set: libc::MOUNT_ATTR_RDONLY
-            | libc::MOUNT_ATTR_NOSUID
-            | libc::MOUNT_ATTR_NODEV
-            | libc::MOUNT_ATTR_NOEXEC,
-        clear: 0,
-        set_recursive: 0,
-        clear_recursive: 0,
-        propagation: Vec::new(),
-        idmap: None,
-        source_link: SourceLink::Target,
-        covers_link: false,
-    });
+    // Sockets of a read-only mount can be connected to, and nothing in it can be replaced.
+    let attributes =
+        libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
+    let bind = ContainerMountKind::Bind { source: path, recursive: false };
+    container.mounts.push(ContainerMount::new(DIRECTORY_INSIDE, bind, attributes));
     Ok(())
 }
 
@@ -105,8 +94,8 @@ impl NotificationRelay {
         Ok(Some(NotificationRelay { socket, manager, main_pid, unsent: RefCell::default() }))
     }
 
-    /// Passes on what has arrived. Returns whether the service manager was told that the program is ready. While it takes no
-    /// such message, nothing more is read.
+    /// Passes on what has arrived. Returns whether the service manager has got the message that the program is ready. Until it
+    /// takes that, nothing more is read.
     pub(super) fn pass_on(&self) -> bool {
         let mut is_ready = false;
         if let Some(message) = self.unsent.take() {

@@ -220,6 +220,24 @@ pub struct ContainerMount {
     pub covers_link: bool,
 }
 
+impl ContainerMount {
+    /// A mount with these MOUNT_ATTR_* bits set, and nothing else changed.
+    pub fn new(destination: impl Into<PathBuf>, kind: ContainerMountKind, set: u64) -> Self {
+        ContainerMount {
+            destination: destination.into(),
+            kind,
+            set,
+            clear: 0,
+            set_recursive: 0,
+            clear_recursive: 0,
+            propagation: Vec::new(),
+            idmap: None,
+            source_link: SourceLink::default(),
+            covers_link: false,
+        }
+    }
+}
+
 /// What is mounted if the source of a bind mount is a symbolic link. The options are those of crun(1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SourceLink {
