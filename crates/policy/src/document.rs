@@ -329,6 +329,15 @@ pub struct SandboxTable {
     pub keep_session: Option<bool>,
 }
 
+/// Deserializes the whole file as one table. A fault has the path of its key.
+pub(super) fn root_table<'de, D: Deserializer<'de>>(
+    reader: D,
+) -> Result<PolicyDocument, serde_path_to_error::Error<D::Error>> {
+    let mut track = serde_path_to_error::Track::new();
+    table(serde_path_to_error::Deserializer::new(reader, &mut track))
+        .map_err(|error| serde_path_to_error::Error::new(track.path(), error))
+}
+
 /// Deserializes a table from a map only. A derived `Deserialize` also accepts a sequence, with the values
 /// of the fields in declaration order: `limits = ["4G"]` would then set the memory limit without naming its
 /// key.

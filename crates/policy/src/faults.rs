@@ -5,23 +5,15 @@ use super::document::{self, PolicyDocument};
 use super::parse_fault::{ParseFault, describe, line_at, strip_position};
 use super::policy_format::PolicyFormat;
 use super::validate::validate;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use super::value_line::{Step, line_of_value, steps_to_key};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
-use std::fmt;
 use toml::de::{DeTable, DeValue};
 
 /// The largest number of faults of one file that are reported.
 const MAX_FAULTS: usize = 20;
 /// The largest file of which all faults are found, in bytes: each costs one more pass.
 const MAX_LENGTH: usize = 64 << 10;
-
-/// A step to a value of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Key(String),
-    Index(usize),
-}
 
 /// All faults of `text`, in the order of the file, of which `first` is one; of a large file only that one.
 pub(super) fn find_faults(format: PolicyFormat, text: &str, first: ParseFault) -> Vec<ParseFault> {
@@ -109,13 +101,10 @@ fn tree_of_value(value: &DeValue<'_>) -> Value {
 fn find_wrong_values(format: PolicyFormat, text: &str, tree: &mut Value) -> Vec<ParseFault> {
     let (mut faults, mut removed) = (Vec::new(), Vec::new());
     while faults.len() < MAX_FAULTS {
-        let mut track = serde_path_to_error::Track::new();
-        let reader = serde_path_to_error::Deserializer::new(&*tree, &mut track);
-        let read: Result<PolicyDocument, _> = document::table(reader);
-        let Err(error) = read else { break };
-        let steps = steps_of(&track.path());
+        let Err(error) = document::root_table(&*tree) else { break };
+        let steps = steps_of(error.path());
         let original = original_steps(&steps, &removed);
-        let message = describe(&path_of(&original), strip_position(&error.to_string()));
+        let message = describe(&path_of(&original), strip_position(&error.inner().to_string()));
         faults.push(ParseFault { line: line_of_value(format, text, &original), message });
         if !remove_value(tree, &steps) {
             break;
@@ -131,9 +120,8 @@ fn find_contradictions(format: PolicyFormat, text: &str, tree: &mut Value) -> Ve
     while faults.len() < MAX_FAULTS {
         let read: Result<PolicyDocument, _> = document::table(&*tree);
         let Some(invalid) = read.ok().and_then(|document| validate(&document).err()) else { break };
-        let steps: Vec<Step> = invalid.key.split('.').map(|key| Step::Key(key.to_owned())).collect();
-        let message = format!("{}: {}", invalid.key, invalid.reason);
-        faults.push(ParseFault { line: line_of_value(format, text, &steps), message });
+        let steps = steps_to_key(invalid.key);
+        faults.push(ParseFault { line: line_of_value(format, text, &steps), message: invalid.to_string() });
         if !remove_value(tree, &steps) {
             break;
         }
@@ -200,101 +188,5 @@ fn remove_value(tree: &mut Value, steps: &[Step]) -> bool {
             true
         }
         _ => false,
-    }
-}
-
-/// The line of a value; of the last table on the way to it that is in the file.
-fn line_of_value(format: PolicyFormat, text: &str, steps: &[Step]) -> Option<usize> {
-    match format {
-        PolicyFormat::Toml => line_in_toml(text, steps),
-        PolicyFormat::Json => {
-            let mut reader = serde_json::Deserializer::from_str(text);
-            let sought = ValueSeeker(steps).deserialize(&mut reader);
-            sought.err().map(|found| found.line())
-        }
-    }
-}
-
-fn line_in_toml(text: &str, steps: &[Step]) -> Option<usize> {
-    let table = DeTable::parse(text).ok()?;
-    let line = |start: usize| line_at(text.as_bytes(), start);
-    let mut value: Option<&DeValue<'_>> = None;
-    let mut found = None;
-    for step in steps {
-        let next = match (step, value) {
-            (Step::Key(key), _) => {
-                let within = match value {
-                    None => Some(table.get_ref()),
-                    Some(value) => value.as_table(),
-                };
-                within.and_then(|within| {
-                    let (name, value) = within.iter().find(|(name, _)| name.get_ref() == key)?;
-                    Some((name.span().start, value.get_ref()))
-                })
-            }
-            (Step::Index(index), Some(value)) => value
-                .as_array()
-                .and_then(|list| list.get(*index))
-                .map(|value| (value.span().start, value.get_ref())),
-            (Step::Index(_), None) => None,
-        };
-        let Some((start, inner)) = next else { break };
-        found = Some(line(start));
-        value = Some(inner);
-    }
-    found
-}
-
-/// Reads JSON up to a value, and ends with an error there, which has the line.
-struct ValueSeeker<'a>(&'a [Step]);
-
-impl<'de> DeserializeSeed<'de> for ValueSeeker<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        reader.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ValueSeeker<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            match self.0 {
-                [Step::Key(sought), rest @ ..] if *sought == key => {
-                    if rest.is_empty() {
-                        return Err(serde::de::Error::custom("found"));
-                    }
-                    map.next_value_seed(ValueSeeker(rest))?;
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let mut at = 0;
-        loop {
-            let more = match self.0 {
-                [Step::Index(index)] if *index == at => {
-                    list.next_element::<IgnoredAny>()?;
-                    return Err(serde::de::Error::custom("found"));
-                }
-                [Step::Index(index), rest @ ..] if *index == at => {
-                    list.next_element_seed(ValueSeeker(rest))?.is_some()
-                }
-                _ => list.next_element::<IgnoredAny>()?.is_some(),
-            };
-            if !more {
-                return Ok(());
-            }
-            at += 1;
-        }
     }
 }

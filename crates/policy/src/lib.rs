@@ -69,6 +69,7 @@ mod update;
 mod validate;
 mod validate_limits;
 mod value;
+mod value_line;
 mod value_message;
 mod workspace_pattern;
 

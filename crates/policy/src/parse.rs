@@ -6,6 +6,7 @@ use super::faults::find_faults;
 use super::parse_fault::{ParseFault, describe, line_at, strip_position};
 pub use super::policy_format::PolicyFormat;
 use super::validate::validate;
+use super::value_line::{line_in_toml, steps_to_key};
 use saggar_sys::error::{Code, Error, Result};
 use saggar_sys::text::summary;
 use std::ops::Range;
@@ -33,8 +34,7 @@ pub(super) fn parse_validated(path: &Path, bytes: &[u8]) -> Result<PolicyDocumen
     let document = parse(&source, format, bytes)?;
     validate(&document).map_err(|invalid| {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
-        let message = format!("{}: {}", invalid.key, invalid.reason);
-        let first = ParseFault { line: line_of(text, invalid.key), message };
+        let first = ParseFault { line: line_of(text, invalid.key), message: invalid.to_string() };
         faults_error(&source, find_faults(format, text, first))
     })?;
     Ok(document)
@@ -64,9 +64,7 @@ pub(super) fn to_json(source: &str, format: PolicyFormat, bytes: &[u8]) -> Resul
 pub(super) fn parse_validated_json(source: &str, json: &str) -> Result<PolicyDocument> {
     let fails = |fault: ParseFault| fault_error(source, ParseFault { line: None, ..fault });
     let document = deserialize(PolicyFormat::Json, json).map_err(fails)?;
-    validate(&document).map_err(|invalid| {
-        fails(ParseFault { line: None, message: format!("{}: {}", invalid.key, invalid.reason) })
-    })?;
+    validate(&document).map_err(|invalid| fails(ParseFault { line: None, message: invalid.to_string() }))?;
     Ok(document)
 }
 
@@ -115,11 +113,11 @@ fn deserialize(format: PolicyFormat, text: &str) -> Result<PolicyDocument, Parse
                 message: describe(key, error.message()),
             };
             let reader = toml::Deserializer::parse(text).map_err(|error| fault(".", &error))?;
-            deserialize_table(reader).map_err(|error| fault(&error.path().to_string(), error.inner()))
+            document::root_table(reader).map_err(|error| fault(&error.path().to_string(), error.inner()))
         }
         PolicyFormat::Json => {
             let mut reader = serde_json::Deserializer::from_str(text);
-            let document = deserialize_table(&mut reader).map_err(|error| {
+            let document = document::root_table(&mut reader).map_err(|error| {
                 let (key, inner) = (error.path().to_string(), error.inner());
                 ParseFault {
                     line: Some(inner.line()),
@@ -135,27 +133,9 @@ fn deserialize(format: PolicyFormat, text: &str) -> Result<PolicyDocument, Parse
     }
 }
 
-/// Deserializes the whole file as one table. A fault has the path of its key.
-fn deserialize_table<'de, D: serde::Deserializer<'de>>(
-    reader: D,
-) -> Result<PolicyDocument, serde_path_to_error::Error<D::Error>> {
-    let mut track = serde_path_to_error::Track::new();
-    document::table(serde_path_to_error::Deserializer::new(reader, &mut track))
-        .map_err(|error| serde_path_to_error::Error::new(track.path(), error))
-}
-
 /// The line of a key in a TOML text, counted from 1; the line of its table if the key itself is not found.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
-    let table = toml::de::DeTable::parse(text).ok()?;
-    let mut table = Some(table.get_ref());
-    let mut found = None;
-    for part in key.split('.') {
-        let entry = table.and_then(|table| table.iter().find(|(name, _)| name.get_ref() == part));
-        let Some((name, value)) = entry else { break };
-        found = Some(line_at(text.as_bytes(), name.span().start));
-        table = value.get_ref().as_table();
-    }
-    found
+    line_in_toml(text, &steps_to_key(key))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::document::{ApiTable, EnvTable, FilesTable, NetworkTable, PolicyDocume
 use super::hosts::{DNS_PORT, HostRules, MAX_PORTS};
 use super::names::{MissingPathAction, NetworkMode};
 use super::units::ByteSize;
+use std::fmt;
 use std::path::Path;
 
 /// A key with an invalid value, and the reason.
@@ -14,6 +15,12 @@ pub(super) struct InvalidKey {
     pub(super) key: &'static str,
     /// The reason, as the end of a sentence that begins with the key.
     pub(super) reason: String,
+}
+
+impl fmt::Display for InvalidKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.reason)
+    }
 }
 
 /// A lower limit is a mistake: `memory = 512` was meant as 512M.
