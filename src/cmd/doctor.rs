@@ -1,5 +1,6 @@
 //! `saggar doctor`: reports what this host supports, what is missing, and how to fix it.
 
+use crate::app::agent::NO_AGENT_HINT;
 use crate::app::{mailbox, program_lookup};
 use crate::cgroup::agent::trial::{self, LimitTrial, TrialFailure};
 use crate::cli::DoctorArgs;
@@ -287,8 +288,8 @@ fn agent() -> HostCheck {
     let path = std::env::var_os("PATH");
     match program_lookup::lookup("claude".as_ref(), path.as_deref()) {
         Some(file) => HostCheck::ok(NAME, file.display().to_string()),
-        None => HostCheck::degraded(NAME, "not on PATH: saggar agent takes the built-in demo agent")
-            .with_remedy("npm install -g @anthropic-ai/claude-code, or name another with --agent-cmd"),
+        None => HostCheck::degraded(NAME, "not on PATH: saggar agent needs the name of another agent")
+            .with_remedy(NO_AGENT_HINT),
     }
 }
 

@@ -99,13 +99,13 @@ as_each_caller! {
     /// What an operator locks can be tightened by whoever comes after, and widened by nobody.
     fn a_locked_part_is_only_tightened(caller) {
         let stage = Stage::new(caller);
-        stage.place.configure_user("locked = ['limits', 'network', 'agent']\n[limits]\ntimeout = '1h'\n");
+        stage.place.configure_user("locked = ['limits', 'network', 'agent']\nadapter = 'demo'\n[limits]\ntimeout = '1h'\n");
         let demo = |options: &[&str]| stage.run(stage.command(&[options, &["hi"]].concat()));
         let by = "config.toml locks limits, which may only be tightened after it";
         demo(&["--timeout", "2h"]).refused(125, &["command line asks for limits.timeout = 2h, above the 1h of ", by, "hint: request less"]);
         demo(&["--pids", "600"]).refused(125, &["limits.pids = 600, above the 512 of built-in", by]);
         demo(&["--net", "host"]).refused(125, &["network.mode = host", "locks network"]);
-        demo(&["--adapter", "demo"]).refused(125, &["adapter = demo", "locks agent"]);
+        demo(&["--adapter", "bridge"]).refused(125, &["adapter = bridge", "locks agent"]);
         let policy = stage.place.make_file("more.toml", "limits.cpus = 2");
         demo(&["--policy", policy.to_str().unwrap()]).refused(125, &["more.toml asks for limits.cpus = 2", by]);
         let ended = demo(&["--system-prompt", "x"]);

@@ -82,6 +82,35 @@ as_each_caller! {
         stage.run(command).refused(125, &["SAGGAR_STATE_DIR=here", "absolute"]);
     }
 
+    /// DECISIONS 39: without claude, a start is an error and no turn of the demo agent; `explain` says so.
+    fn the_demo_agent_runs_only_by_name(caller) {
+        let stage = Stage::new(caller);
+        let programs = stage.place.make_dir("programs", 0o755);
+        let start = |options: &[&str]| {
+            let mut command = stage.command(options);
+            command.env("PATH", &programs);
+            stage.run(command)
+        };
+        let explain = || {
+            let mut command = stage.place.saggar();
+            command.arg("explain").arg(stage.work()).env("PATH", &programs);
+            let ended = stage.run(command);
+            assert_eq!(ended.code, 0, "{ended:?}");
+            ended.stdout
+        };
+        let cure = ["claude is not on PATH", "npm install -g", "--agent-cmd", "--adapter demo"];
+        start(&["hi"]).refused(127, &cure);
+        assert!(!stage.place.join("state/saggar/sessions").join(stage.name()).exists(), "no session was made");
+        let text = explain();
+        assert!(text.contains("\nagent the start is refused: there is no agent: claude is not on PATH"), "{text}");
+        assert_eq!(start(&["--adapter", "demo", "hi"]).code, 0);
+        stage.place.make_file("work/saggar.toml", "adapter = 'demo'\n");
+        assert_eq!(start(&["--resume", "hi"]).code, 0);
+        assert!(explain().contains("\nagent built in (demo)\n"));
+        stage.place.make_file("work/saggar.toml", "agent_cmd = './own -p'\nadapter = 'bridge'\n");
+        assert!(explain().contains("\nagent ./own -p (bridge)\n"));
+    }
+
     /// What lasts of a session is where SAGGAR_STATE_DIR says, and nowhere else.
     fn the_directory_of_sessions_can_be_chosen(caller) {
         let stage = Stage::new(caller);

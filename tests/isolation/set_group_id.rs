@@ -118,7 +118,7 @@ tar -cf team.tar team; {script}")));
     /// The agent's sandbox has another loop.
     fn an_agent_gives_it_to_a_directory(caller) {
         let stage = Stage::new(caller);
-        let served = stage.serve(&[]);
+        let served = stage.serve(&["--adapter", "demo"]);
         let told = served.connect().exec("mkdir d && chmod 2750 d && stat -c %a d", 30_000);
         assert_eq!(told["stdout"], "2750\n", "{told}");
     }

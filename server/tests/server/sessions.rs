@@ -164,6 +164,24 @@ fn failed_start_leaves_no_session_and_no_files() {
 }
 
 #[test]
+fn agent_without_a_program_is_an_error_and_not_the_demo_agent() {
+    let nothing = tempfile::tempdir().unwrap();
+    let nothing = nothing.path().to_str().unwrap();
+    let server = Server::start_with(&[], &[("XDG_CONFIG_HOME", nothing), ("HOME", nothing), ("PATH", "/nonexistent")]);
+    let client = server.client();
+    client.post("/api/agents", &json!({ "name": "own", "systemPrompt": "x" })).expect(201);
+    let error = client.post("/api/sessions", &json!({ "agent": "own" })).expect(500);
+    let text = error["error"].as_str().unwrap();
+    for part in ["Failed to create session: ", "claude", "PATH", "agent_cmd", "adapter"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(client.get("/api/sessions").expect(200)["sessions"], json!([]));
+    let policy = json!({ "path": "saggar.toml", "content": crate::support::base64(b"adapter = \"demo\"\n") });
+    client.post("/api/agents/own/files", &json!({ "files": [policy] })).expect(200);
+    client.post("/api/sessions", &json!({ "agent": "own" })).expect(201);
+}
+
+#[test]
 fn missing_saggar_program_is_named_in_error() {
     let server = Server::start_with(&["--saggar", "/nonexistent/saggar"], &[]);
     let client = server.client();

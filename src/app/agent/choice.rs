@@ -7,6 +7,10 @@ use crate::spec::policy::{AdapterKind, EffectivePolicy, NetworkMode, PolicyLayer
 use std::ffi::OsString;
 use std::path::Path;
 
+/// How to get an agent.
+pub(crate) const NO_AGENT_HINT: &str = "npm install -g @anthropic-ai/claude-code, or name a program with --agent-cmd or \
+                                        agent_cmd in a policy; --adapter demo runs the built-in demo agent";
+
 /// What of the host the program needs inside: the demo agent is saggar itself.
 pub(crate) fn bind_demo_program(
     request: &mut LaunchRequest,
@@ -23,25 +27,31 @@ pub(crate) fn bind_demo_program(
     Ok(())
 }
 
-/// The program and what it speaks: what the policy says, else `claude` if it is there, else the demo agent,
-/// whose command is empty.
-pub(crate) fn choose_agent(policy: &EffectivePolicy) -> (AdapterKind, Vec<OsString>) {
+/// The program and what it speaks: what the policy says, else `claude` if it is there. The command of the demo agent, which
+/// runs only by name (DECISIONS 39), is empty.
+///
+/// # Errors
+/// [`Code::NotFound`] if there is no agent.
+pub(crate) fn choose_agent(policy: &EffectivePolicy) -> Result<(AdapterKind, Vec<OsString>)> {
     let adapter = policy.adapter.as_ref().map(|setting| setting.value);
     if let Some(command) = &policy.agent_cmd {
         let words = command.value.words().iter().map(OsString::from).collect();
         // The demo agent is built in; a program that was named speaks for itself.
-        return (adapter.unwrap_or(AdapterKind::StreamJson), words);
+        return Ok((adapter.unwrap_or(AdapterKind::StreamJson), words));
     }
     match adapter {
-        Some(AdapterKind::Demo) => (AdapterKind::Demo, Vec::new()),
-        Some(other) => (other, vec!["claude".into()]),
-        None if program_lookup::on_path("claude") => (AdapterKind::StreamJson, vec!["claude".into()]),
-        None => (AdapterKind::Demo, Vec::new()),
+        Some(AdapterKind::Demo) => Ok((AdapterKind::Demo, Vec::new())),
+        Some(other) => Ok((other, vec!["claude".into()])),
+        None if program_lookup::on_path("claude") => Ok((AdapterKind::StreamJson, vec!["claude".into()])),
+        None => {
+            let text = "there is no agent: claude is not on PATH, and neither an option nor a policy names a program";
+            Err(Error::new(Code::NotFound, text).hint(NO_AGENT_HINT))
+        }
     }
 }
 
 /// `claude` without a way to its model would only retry for ever (DECISIONS 26).
-pub(super) fn refuse_without_api(
+pub(crate) fn refuse_without_api(
     policy: &EffectivePolicy,
     adapter: AdapterKind,
     command: &[OsString],

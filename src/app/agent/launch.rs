@@ -43,7 +43,7 @@ impl AgentLaunch {
         if let Some(server) = &call.request.server {
             server.apply(&mut policy.effective);
         }
-        let (adapter, command) = choose_agent(&policy.effective);
+        let (adapter, command) = choose_agent(&policy.effective)?;
         overrides.check(&policy.effective, adapter)?;
         refuse_without_api(&policy.effective, adapter, &command)?;
         let path = state::sessions_path()?.join(session_id.as_str());

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 
 pub use super::overrides::{OverrideOptions, SystemPrompt};
 pub use crate::supervise::agent::ConsoleFormat;
-pub(crate) use choice::{bind_demo_program, choose_agent};
+pub(crate) use choice::{NO_AGENT_HINT, bind_demo_program, choose_agent, refuse_without_api};
 pub(crate) use server_environment::passed_names;
 pub use server_environment::{ServerEnvironment, ServerPermissionMode, parse_names};
 

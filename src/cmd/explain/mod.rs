@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`report`] | a prepared sandbox as data, which is also the JSON |
 //! | [`limits`] [`environment`] [`landlock`] [`network`] [`processes`] | five of its sections |
+//! | [`agent`] | the program of an agent, or why there is none |
 //! | [`tree`] | the file tree inside, and path lookup in it |
 //! | [`access`] | whether the inner user may read and write a file of the host |
 //! | [`path`] | `--path`: explains one path |
@@ -12,6 +13,7 @@
 //! | [`text`] | the report as text |
 
 mod access;
+mod agent;
 mod environment;
 mod host;
 mod landlock;
@@ -25,7 +27,7 @@ mod tree;
 
 use crate::app::prepare::{self, LaunchRequest, PlannedDirectory, PreparedSandbox};
 use crate::app::wrap::WrapDirectories;
-use crate::app::{SandboxOptions, agent, disk};
+use crate::app::{self, SandboxOptions, disk};
 use crate::cli::ExplainArgs;
 use crate::error::{Error, Result};
 use crate::session::image::DiskImage;
@@ -44,7 +46,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         (Some(path), _) => print(&path::explain(&prepared, path), args.json),
         (None, Some(host)) => print(&host::explain(&prepared, host), args.json),
         (None, None) => {
-            let own: &[&str] = if args.dir.is_some() { &agent::OWN_VARIABLES } else { &[] };
+            let own: &[&str] = if args.dir.is_some() { &app::agent::OWN_VARIABLES } else { &[] };
             print(&report::SandboxReport::of(&prepared, own, args.dir.as_deref()), args.json)
         }
     }
@@ -77,9 +79,11 @@ fn prepare(args: &ExplainArgs) -> Result<PreparedSandbox> {
         None => wrap_request(&options)?,
     };
     let policy = prepare::load_policy(&options, &request)?;
-    if args.dir.is_some() {
-        let (adapter, command) = agent::choose_agent(&policy.effective);
-        agent::bind_demo_program(&mut request, &policy.effective, adapter, &command)?;
+    // Without a program, the rest of the sandbox is shown; the report has the error.
+    if args.dir.is_some()
+        && let Ok((adapter, command)) = app::agent::choose_agent(&policy.effective)
+    {
+        app::agent::bind_demo_program(&mut request, &policy.effective, adapter, &command)?;
     }
     let named = args.sandbox.id.as_deref().unwrap_or(SESSION_PLACEHOLDER);
     let session = state::sessions_path().map(|sessions| sessions.join(named)).ok();

@@ -1,5 +1,6 @@
 //! A prepared sandbox as data: the report of `explain`, and its JSON.
 
+use super::agent::AgentSection;
 use super::network::NetworkSection;
 use super::tree::{SandboxTree, hiding_cover};
 use super::{environment, landlock, limits, processes};
@@ -25,6 +26,9 @@ pub(super) struct SandboxReport {
     pub(super) workspace: String,
     /// Where programs start.
     pub(super) start_directory: String,
+    /// The agent, if the sandbox is that of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent: Option<AgentSection>,
     /// Why git does not work in the workspace, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) git_problem: Option<String>,
@@ -197,6 +201,7 @@ impl SandboxReport {
             },
             workspace: shown(&prepared.workspace),
             start_directory: shown(&prepared.start_directory),
+            agent: folder.map(|_| AgentSection::of(policy)),
             git_problem: prepared.git_problem.clone(),
             files: files(prepared),
             environment: environment::variables(prepared, own),

@@ -16,6 +16,9 @@ impl Display for SandboxReport {
             write!(f, ", programs start in {}", one_line(&self.start_directory))?;
         }
         writeln!(f)?;
+        if let Some(agent) = &self.agent {
+            writeln!(f, "agent {agent}")?;
+        }
         if let Some(problem) = &self.git_problem {
             writeln!(f, "{}", one_line(problem))?;
         }
@@ -201,6 +204,7 @@ fn section<const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::agent::AgentSection;
     use super::super::environment::VariableRow;
     use super::super::landlock::{LandlockRow, LandlockSection};
     use super::super::limits::LimitRow;
@@ -232,6 +236,10 @@ mod tests {
             profile: PolicyValue { value: "strict".into(), layer: "built-in".into(), what: "an allow-list" },
             workspace: "/srv/work".into(),
             start_directory: "/srv/work/src".into(),
+            agent: Some(AgentSection::Program {
+                command: vec!["claude".into(), "--verbose".into()],
+                adapter: "stream-json".into(),
+            }),
             git_problem: None,
             files: FilesSection {
                 mounts: vec![

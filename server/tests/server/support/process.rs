@@ -56,6 +56,9 @@ impl Server {
             url: String::new(),
             stdout: String::new(),
         };
+        let settings = server.config_home().join("saggar");
+        fs::create_dir_all(&settings).unwrap();
+        fs::write(settings.join("config.toml"), "adapter = \"demo\"\n").unwrap();
         server.restart();
         server
     }
@@ -162,6 +165,7 @@ impl Server {
         ] {
             command.env_remove(name);
         }
+        command.env("XDG_CONFIG_HOME", self.config_home());
         // Not as an option: others can read a command line.
         match &self.database {
             Some(database) => command.env("ASH_DATABASE_URL", database.url()),
@@ -175,6 +179,11 @@ impl Server {
     /// The data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.directory.path().join(self.machines.last().unwrap())
+    }
+
+    /// The directory of the user's settings, by which an agent that names no program is the demo agent.
+    fn config_home(&self) -> PathBuf {
+        self.directory.path().join("config")
     }
 
     /// Starts the server again with another data directory and the same database, as on another machine. The previous
