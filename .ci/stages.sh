@@ -177,7 +177,7 @@ as_user() {
 
 # The ways of the orchestrators that differ most in what they ask of a runtime.
 short_list=(exit_status stdin missing_program exec_stdin exec_terminal kill_with_a_signal death_by_signal pause memory
-    out_of_memory update remove_running twenty_at_once agent_pod server_pods)
+    out_of_memory update remove_running twenty_at_once sandbox_inside agent_pod server_pods)
 
 # The callers of an OCI runtime on this machine, two at a time. What runc cannot do here either, such as limits of
 # rootless containers on cgroup v1, is left to the guests. Arguments are names of scenarios.

@@ -148,7 +148,7 @@ pub struct SandboxArgs {
     /// Read FILE as the last policy layer
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Set the profile: strict, or nesting for programs that create sandboxes themselves
+    /// Set the profile: strict; container where /proc is masked; nesting for programs that create sandboxes
     #[arg(long, value_name = "PROFILE")]
     pub profile: Option<SandboxProfile>,
     /// Limit the memory of all processes together, without swap, e.g. 512M

@@ -125,6 +125,7 @@ fn plan_with(
         terminal: true,
         visible_workspace: true,
         reopen_streams: true,
+        container: None,
         network_fallback: None,
     };
     let spec = agent::lower_policy(&policy, asked).unwrap();

@@ -5,13 +5,18 @@ use crate::host::delegation::MissingController;
 use crate::host::kernel_version;
 use crate::plan::agent::DegradedProtection;
 use crate::plan::agent::process_limits::ProcessLimits;
-use crate::spec::LimitsSpec;
 use crate::spec::policy::ByteSize;
+use crate::spec::{LimitsSpec, SandboxIdentity};
 
 /// The limits of processes in place of those that are `missing` in a cgroup.
-pub(crate) fn process_limits(missing: &[DegradedProtection], limits: &LimitsSpec) -> ProcessLimits {
-    // Before, RLIMIT_NPROC counts what its user runs in the whole system.
-    ProcessLimits::in_place_of(missing, limits, kernel_version::is_at_least(5, 14))
+pub(crate) fn process_limits(
+    missing: &[DegradedProtection],
+    limits: &LimitsSpec,
+    identity: &SandboxIdentity,
+) -> ProcessLimits {
+    // Before Linux 5.14, RLIMIT_NPROC counts what its user runs in the whole system; to root it never applies (getrlimit(2)).
+    let counts_processes = kernel_version::is_at_least(5, 14) && !identity.has_root_id();
+    ProcessLimits::in_place_of(missing, limits, counts_processes)
 }
 
 /// The message, if a limit is missing: what is missing and why, what there is instead, and the remedy.

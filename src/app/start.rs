@@ -60,7 +60,7 @@ impl StartedSandbox {
         let outcome = cgroup::create(&place, &prepared.spec.limits, required)?;
         let mut missing = outcome.degraded;
         let limits = &prepared.spec.limits;
-        let instead = degraded::process_limits(&missing, limits);
+        let instead = degraded::process_limits(&missing, limits, &prepared.spec.identity);
         if !prepared.policy.effective.quiet_degraded.value
             && let Some(message) = degraded::message(&missing, &instead, &place, limits)
         {

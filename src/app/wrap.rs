@@ -6,7 +6,8 @@
 //! The calling process becomes the supervisor of the sandbox, and never gets its rights back: [`StartedWrap::supervise`]
 //! drops every capability, changes the user id of root, and loads a seccomp filter and a landlock domain. A program that
 //! has more to do than to report the status forks first. It must have one thread when it calls [`PreparedWrap::start`],
-//! which blocks the signals that the supervisor handles; and its `main` begins with [`super::run_subprocess`].
+//! which blocks the signals that the supervisor handles, and, with the profile `container`, when it prepares; and its `main`
+//! begins with [`super::run_subprocess`].
 
 use super::disk::{self, DiskLifetime};
 use super::prepare::{self, LaunchRequest, PreparedSandbox};

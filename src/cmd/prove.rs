@@ -3,11 +3,15 @@
 use crate::app::prepare;
 use crate::cli::DoctorArgs;
 use crate::error::{Code, Error, Result};
-use crate::prove::expectation::Expectation;
+use crate::host::proc_obstacle;
+use crate::prove::expectation::{Expectation, HostGaps};
 use crate::prove::harness::{ProveHarness, ResourceBounds};
 use crate::prove::report::ProveReport;
 use crate::session::policy_parser::WorkerPolicyParser;
-use crate::spec::policy::{self, HomeSource, LoadedPolicy, PolicyOptions, PolicySources};
+use crate::spec::policy::{
+    self, EffectivePolicy, HomeSource, LoadedPolicy, PolicyOptions, PolicySources, SandboxProfile,
+};
+use crate::sys::caps;
 use std::ffi::OsString;
 use std::process::Command;
 
@@ -30,7 +34,17 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
         command.arg("--profile").arg(profile.to_string());
     }
     command.arg("--").args(outside.probe_command());
-    print_report(&outside.run(command, &Expectation::of(&policy.effective))?, args.json)
+    let expectation = Expectation::of(&policy.effective, host_gaps(&policy.effective));
+    print_report(&outside.run(command, &expectation)?, args.json)
+}
+
+/// What the start of this sandbox will not have here.
+fn host_gaps(policy: &EffectivePolicy) -> HostGaps {
+    let is_container = policy.profile.value == SandboxProfile::Container;
+    HostGaps {
+        new_proc: is_container && proc_obstacle::refuses_new_proc(),
+        own_ids: nix::unistd::geteuid().is_root() && !caps::has(caps::SYS_ADMIN),
+    }
 }
 
 /// Loads the policy of the sandbox.

@@ -12,12 +12,22 @@ use std::path::PathBuf;
 #[derive(Debug, Default)]
 pub struct Expectation<'a> {
     policy: Option<&'a EffectivePolicy>,
+    host: HostGaps,
+}
+
+/// What this host does not give to a sandbox of this caller.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostGaps {
+    /// The kernel mounts no new `/proc`.
+    pub new_proc: bool,
+    /// The caller is root and has no ids to give, so that programs have id 0 outside.
+    pub own_ids: bool,
 }
 
 impl<'a> Expectation<'a> {
     /// The expectation for a sandbox with this policy.
-    pub fn of(policy: &'a EffectivePolicy) -> Self {
-        Expectation { policy: Some(policy) }
+    pub fn of(policy: &'a EffectivePolicy, host: HostGaps) -> Self {
+        Expectation { policy: Some(policy), host }
     }
 
     /// The part of the policy that grants the access of this attempt by design, if any.
@@ -27,6 +37,7 @@ impl<'a> Expectation<'a> {
             PolicyGrant::Nesting if policy.profile.value == SandboxProfile::Nesting => {
                 return Some(format!("policy: profile nesting, from {}", policy.profile.layer));
             }
+            PolicyGrant::Container => return self.granted_by_container(),
             PolicyGrant::HostNetwork if policy.network.value == NetworkMode::Host => {
                 return Some(format!("policy: network.mode host, from {}", policy.network.layer));
             }
@@ -35,6 +46,22 @@ impl<'a> Expectation<'a> {
         granting_bind(policy, attempt, scene)
             .or_else(|| granting_variable(policy, attempt))
             .or_else(|| unprotected_reason(policy, attempt))
+    }
+
+    /// The profile `container`, if `/proc` is that of the container around saggar: it shows its processes, and takes no
+    /// limits of the sandbox's user namespace.
+    pub fn granted_by_container(&self) -> Option<String> {
+        let profile = &self.policy?.profile;
+        let is_container = profile.value == SandboxProfile::Container && self.host.new_proc;
+        is_container.then(|| format!("policy: profile container, from {}", profile.layer))
+    }
+
+    /// Whether the attempt has to fail: what a sandbox that must not start without its boundary keeps from programs.
+    pub fn requires_attempt(&self, attempt: &Attempt) -> bool {
+        // The files of what cannot be traced belong to id 0 (proc(5)).
+        let by_root_id = ["be-host-root", "init-descriptors", "init-thread-descriptors"];
+        let is_lost = self.host.own_ids && by_root_id.contains(&attempt.name);
+        !is_lost && self.requires(attempt.boundary)
     }
 
     /// Whether a sandbox must not start without this boundary.

@@ -195,7 +195,7 @@ impl ProveHarness {
             rows.push(self.attempt_row(*class, attempt, received, expect));
         }
         rows.extend(cgroup_rows(received.account, expect));
-        rows.extend(UserQuota::ALL.map(|quota| self.quota_row(quota, received)));
+        rows.extend(UserQuota::ALL.map(|quota| self.quota_row(quota, received, expect)));
         ProveReport::new(rows)
     }
 
@@ -215,7 +215,7 @@ impl ProveHarness {
             status: AttemptStatus::NotHeld,
             boundary: attempt.boundary,
             answer: answer.map_or_else(|| "no answer".to_owned(), |answer| answer.answer.clone()),
-            required: expect.requires(attempt.boundary),
+            required: expect.requires_attempt(attempt),
             reason: None,
         };
         if class == AttemptClass::Git {
@@ -243,7 +243,7 @@ impl ProveHarness {
         answer != "ok" && outside.is_some_and(|outside| ABSENT.contains(&outside.answer.as_str()))
     }
 
-    fn quota_row(&self, quota: UserQuota, received: &ProbeOutput) -> AttemptRow {
+    fn quota_row(&self, quota: UserQuota, received: &ProbeOutput, expect: &Expectation<'_>) -> AttemptRow {
         let reported = received.quotas.iter().find(|(name, ..)| *name == quota);
         let mut row = AttemptRow {
             attempt: quota.name(),
@@ -260,6 +260,10 @@ impl ProveHarness {
             row.mark_not_applicable("the starter has too few without a sandbox".to_owned());
         } else if reported.is_some_and(|(.., left)| *left) {
             row.status = AttemptStatus::Held;
+        } else if quota == UserQuota::InotifyInstances
+            && let Some(grant) = expect.granted_by_container()
+        {
+            row.mark_not_applicable(grant);
         }
         row
     }

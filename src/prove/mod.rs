@@ -117,6 +117,8 @@ pub enum PolicyGrant {
     Never,
     /// The profile `nesting` grants it.
     Nesting,
+    /// The profile `container` grants it, where the kernel mounts no new `/proc`.
+    Container,
     /// The host's network grants it.
     HostNetwork,
 }

@@ -1,7 +1,8 @@
 //! `saggar doctor --prove`: the default sandbox holds here, and what a policy gives is reported, and nothing else.
 
-use super::{json, saggar};
+use super::{around, json, saggar};
 use crate::support::caller::Caller;
+use crate::support::own_mounts::own_mounts;
 use crate::support::place::Place;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -67,6 +68,26 @@ as_each_caller! {
         assert_eq!(given(&report).union(&of_proc).copied().collect::<BTreeSet<_>>(), all, "{report:#}");
     }
 
+    /// In a container with a masked /proc, the profile `container` gives the list of its processes; elsewhere nothing.
+    fn prove_names_the_grants_of_the_container_profile(caller) {
+        let place = Place::new(caller);
+        let report = proof(&place, &["--profile", "container"]);
+        assert_eq!((broken(&report), given(&report)), Default::default(), "{report:#}");
+        let script = "mount --bind /dev/null /proc/version && \"$0\" doctor --prove --json --profile container; true";
+        let mut command = around(&place, own_mounts(caller), script);
+        command.env("TMPDIR", place.join("tmp"));
+        let report = json(command, 0);
+        assert_eq!(broken(&report), BTreeSet::new(), "{report:#}");
+        let held = names(&report, |row| row["status"] == "held");
+        for name in ["environment", "memory", "root", "directory", "file", "write"] {
+            assert!(held.contains(format!("host-process-{name}").as_str()), "{name}: {report:#}");
+        }
+        let all = BTreeSet::from(["host-proc", "host-process-seen", "quota-inotify"]);
+        // Where the user has too few instances, the attempt is not made.
+        let of_host = BTreeSet::from(["quota-inotify"]);
+        assert_eq!(given(&report).union(&of_host).copied().collect::<BTreeSet<_>>(), all, "{report:#}");
+    }
+
     /// A network and a directory of the host that a policy gives.
     fn prove_names_the_grants_of_a_policy(caller) {
         let place = Place::new(caller);
@@ -108,6 +129,12 @@ fn without_a_sandbox_next_to_nothing_holds() {
         "host-abstract-socket",
         "host-process-seen",
         "host-process-signal",
+        "host-process-environment",
+        "host-process-memory",
+        "host-process-root",
+        "host-process-directory",
+        "host-process-file",
+        "host-process-write",
         "git-hook",
         "git-config",
         "git-rename",

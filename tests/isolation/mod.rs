@@ -6,6 +6,7 @@
 
 mod capabilities;
 mod cgroup_parent;
+mod container_profile;
 mod cve;
 mod descriptors;
 mod disk;

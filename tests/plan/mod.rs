@@ -5,6 +5,7 @@ mod disk;
 mod golden;
 mod narrow;
 mod order;
+mod outer_proc;
 mod owners;
 
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use saggar::host::{HostFacts, PathKind};
 use saggar::id::SandboxId;
 use saggar::plan::agent::{self as plan, AgentPlan};
-use saggar::spec::agent::{self, AgentSandboxRequest};
+use saggar::spec::agent::{self, AgentSandboxRequest, OuterContainer};
 use saggar::spec::policy::{EffectivePolicy, HomeSource, PolicyLayer, SandboxProfile, Setting};
 use saggar::spec::{HostIdMapping, Origin, PinnedPath, SandboxSpec};
 
@@ -83,6 +84,8 @@ fn spec(profile: SandboxProfile, map: HostIdMapping) -> SandboxSpec {
         terminal: true,
         visible_workspace: true,
         reopen_streams: true,
+        container: (profile == SandboxProfile::Container)
+            .then(|| OuterContainer { shows_proc: true, host_name: "outer".into() }),
         network_fallback: None,
     };
     let mut spec = agent::lower_policy(&policy, asked).unwrap();

@@ -34,6 +34,7 @@ fn needs_a_capability(step: &AgentStep) -> bool {
         | AgentStep::Overlay { .. }
         | AgentStep::ReplaceIndex { .. }
         | AgentStep::Proc { .. }
+        | AgentStep::OuterProc { .. }
         | AgentStep::NamespaceLimit { .. }
         | AgentStep::Devpts { .. }
         | AgentStep::Mqueue { .. }

@@ -86,6 +86,9 @@ fn notes(document: &PolicyDocument) -> Vec<String> {
     if document.profile == Some(SandboxProfile::Nesting) {
         notes.push("profile: nesting gives up the landlock file rules".into());
     }
+    if document.profile == Some(SandboxProfile::Container) {
+        notes.push("profile: container shows the processes of a container whose /proc is masked".into());
+    }
     if document.network.mode == Some(NetworkMode::Host) {
         notes.push("network.mode: host reaches every service of this machine".into());
     }

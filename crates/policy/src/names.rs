@@ -12,6 +12,8 @@ keywords! {
     "profile" SandboxProfile {
         /// The default: an allow-list of system calls, landlock file rules, masked /proc.
         Strict = "strict",
+        /// For a container whose `/proc` is masked: as strict, with that `/proc` if the kernel mounts no new one.
+        Container = "container",
         /// For an agent that brings its own sandbox or runs containers: no landlock file rules.
         Nesting = "nesting",
     }

@@ -167,7 +167,8 @@ fn failed_start_leaves_no_session_and_no_files() {
 fn agent_without_a_program_is_an_error_and_not_the_demo_agent() {
     let nothing = tempfile::tempdir().unwrap();
     let nothing = nothing.path().to_str().unwrap();
-    let server = Server::start_with(&[], &[("XDG_CONFIG_HOME", nothing), ("HOME", nothing), ("PATH", "/nonexistent")]);
+    let server =
+        Server::start_with(&[], &[("XDG_CONFIG_HOME", nothing), ("HOME", nothing), ("PATH", "/nonexistent")]);
     let client = server.client();
     client.post("/api/agents", &json!({ "name": "own", "systemPrompt": "x" })).expect(201);
     let error = client.post("/api/sessions", &json!({ "agent": "own" })).expect(500);

@@ -10,7 +10,7 @@ use super::program_lookup::{self, ProgramBind, VisibleTrees};
 use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
 use crate::cgroup::SandboxCgroups;
 use crate::error::{Code, Error, Result};
-use crate::host::{self, HostFacts, PathKind, network_namespace};
+use crate::host::{self, HostFacts, PathKind, network_namespace, proc_obstacle};
 use crate::id::SandboxId;
 use crate::launch::agent::cleanup::{self, ClaimedEntries};
 use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
@@ -24,7 +24,7 @@ use crate::session::quarantine::Quarantine;
 use crate::session::repository::{OutsideGitDirectory, plain_path};
 use crate::session::session_project::SessionProject;
 use crate::session::workspace_scan::WorkspaceScanner;
-use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, SANDBOX_HOME};
+use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, OuterContainer, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{
     self, BindAccess, EffectivePolicy, HomeSource, LoadedPolicy, PolicyLayer, PolicyOptions, PolicyPart,
@@ -387,6 +387,7 @@ pub(crate) fn prepare(
         terminal: request.inherits_streams && has_terminal()?,
         // Servers ask for files beside an agent alone.
         visible_workspace: !request.inherits_streams,
+        container: outer_container(effective),
         network_fallback: without_network(effective, &request),
     };
     let mut spec = agent::lower_policy(effective, sandbox_request)?;
@@ -543,6 +544,19 @@ fn program_bind(
         );
     }
     Ok(outside)
+}
+
+/// What a sandbox of the profile `container` has of the container.
+fn outer_container(policy: &EffectivePolicy) -> Option<OuterContainer> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (policy.profile.value == policy::SandboxProfile::Container).then(|| {
+        let name =
+            nix::sys::utsname::uname().ok().and_then(|names| names.nodename().to_str().map(str::to_owned));
+        OuterContainer {
+            shows_proc: proc_obstacle::refuses_new_proc(),
+            host_name: name.filter(|name| name.bytes().all(is_name)).unwrap_or_default(),
+        }
+    })
 }
 
 /// Where no network namespace is to be had and the policy goes on all the same, what there is instead.

@@ -40,7 +40,9 @@ impl Display for AgentSection {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             AgentSection::Refused { problem } => write!(f, "the start is refused: {}", one_line(problem)),
-            AgentSection::Program { command, adapter } if command.is_empty() => write!(f, "built in ({adapter})"),
+            AgentSection::Program { command, adapter } if command.is_empty() => {
+                write!(f, "built in ({adapter})")
+            }
             AgentSection::Program { command, adapter } => {
                 write!(f, "{} ({adapter})", one_line(&command.join(" ")))
             }

@@ -216,6 +216,10 @@ fn verdict(prepared: &PreparedSandbox, tree: &SandboxTree<'_>, found: &PathLooku
             let state = if mount.writable { PathState::ReadWrite } else { PathState::ReadOnly };
             decided(state, true, mount.writable, by_mount(mount))
         }
+        (MountKind::OuterProc, None) => {
+            let readable = (found.entry.node != PathNode::Dynamic).then_some(true);
+            PathVerdict { readable, ..decided(PathState::ReadOnly, true, false, by_mount(mount)) }
+        }
         (MountKind::Proc, None) => decided(PathState::Private, true, false, by_mount(mount)),
         (_, None) => decided(PathState::Private, true, mount.writable, by_mount(mount)),
     }

@@ -186,7 +186,8 @@ impl SandboxReport {
         let policy = &prepared.policy.effective;
         let place = CgroupPlace::choose(&prepared.id, &prepared.spec.limits, &prepared.spec.cgroup);
         let mut missing = cgroup::find_missing(&place, &prepared.spec.limits);
-        degraded::process_limits(&missing, &prepared.spec.limits).explain(&mut missing);
+        degraded::process_limits(&missing, &prepared.spec.limits, &prepared.spec.identity)
+            .explain(&mut missing);
         let limits = limits::rows(prepared, &missing);
         let degraded = prepared.plan.degraded.iter().chain(&missing);
         let degraded = degraded
@@ -245,6 +246,9 @@ fn profile(profile: crate::spec::SandboxProfile) -> &'static str {
     match profile {
         crate::spec::SandboxProfile::Strict => {
             "an allow-list of system calls, landlock file rules, a masked /proc"
+        }
+        crate::spec::SandboxProfile::Container => {
+            "as strict, with the /proc of the container around saggar if the kernel mounts no new one"
         }
         crate::spec::SandboxProfile::Nesting => {
             "for a program that makes sandboxes of its own: namespaces and mounts are allowed, landlock has no file \
@@ -333,6 +337,7 @@ pub(super) fn describe_mount(mount: &MountSpec) -> String {
         }
         MountKind::Tmpfs { size, .. } => format!("memory, at most {}", bytes(*size)),
         MountKind::Proc => "processes".to_owned(),
+        MountKind::OuterProc => "of the container, with its processes".to_owned(),
         MountKind::Devpts { max } => format!("at most {max} terminals"),
         MountKind::Mqueue => "message queues".to_owned(),
     }

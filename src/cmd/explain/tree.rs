@@ -235,7 +235,7 @@ impl<'a> SandboxTree<'a> {
             }
             _ if below.as_os_str().is_empty() => none(PathNode::Directory),
             MountKind::Tmpfs { .. } => none(self.generated_node(path)),
-            MountKind::Proc => none(proc_node(below)),
+            MountKind::Proc | MountKind::OuterProc => none(proc_node(below)),
             MountKind::Devpts { .. } => none(PathNode::Dynamic),
             MountKind::Mqueue => none(PathNode::Absent),
         }

@@ -68,7 +68,8 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     view("host-tmp", "List the host's /tmp", |_, scene| reach_host_path(scene, "tmp")),
     view("host-boot", "List the host's kernels", |_, scene| reach_host_path(scene, "boot")),
     view("host-shm", "List the host's shared memory", |_, scene| reach_host_path(scene, "shm")),
-    view("host-proc", "List the host's /proc", |_, scene| reach_host_path(scene, "proc")),
+    view("host-proc", "List the host's /proc", |_, scene| reach_host_path(scene, "proc"))
+        .grant(PolicyGrant::Container),
     view("host-cgroups", "List the host's cgroups", |_, scene| reach_host_path(scene, "cgroups")),
     mount("write-usr", "Make a file in /usr", |child, scene| create_and_remove(child, scene, "/usr")),
     mount("write-usr-bin", "Make a file in /usr/bin", |child, scene| {

@@ -1,11 +1,11 @@
 //! Access to other processes: pid 1 of the sandbox, and one of the host.
 
 use super::super::context::ProbeContext;
-use super::super::{Attempt, AttemptFailure, AttemptResult, Boundary, ContainmentRule};
+use super::super::{Attempt, AttemptFailure, AttemptResult, Boundary, ContainmentRule, PolicyGrant};
 use super::{address_of, address_of_mut, discard_value, open};
 use crate::sys::Errno;
 use crate::sys::disposable_child::DisposableChild;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 /// The attempts of this class.
 pub(super) const ATTEMPTS: &[Attempt] = &[
@@ -14,10 +14,12 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         read(child, c"/proc/1/environ")
     }),
     inspect_init("init-maps", "Read the memory map of pid 1", |child, _| read(child, c"/proc/1/maps")),
-    inspect_init("init-descriptors", "List the descriptors of pid 1", |child, _| read(child, c"/proc/1/fd")),
+    inspect_init("init-descriptors", "List the descriptors of pid 1", |child, _| read(child, c"/proc/1/fd"))
+        .grant(PolicyGrant::Container),
     inspect_init("init-thread-descriptors", "List them by its thread", |child, _| {
         read(child, c"/proc/1/task/1/fd")
-    }),
+    })
+    .grant(PolicyGrant::Container),
     inspect_init("init-root", "Enter the root of pid 1", |child, _| read(child, c"/proc/1/root/.")),
     inspect_init("init-directory", "Enter the directory of pid 1", |child, _| read(child, c"/proc/1/cwd/.")),
     inspect_init("init-program", "Open the program of pid 1", |child, _| read(child, c"/proc/1/exe")),
@@ -66,17 +68,42 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     }),
     reach_host_process("host-process-seen", "Find a process of the host in /proc", |_, scene| {
         bystander_pid(scene).map(drop)
+    })
+    .grant(PolicyGrant::Container),
+    reach_host_process(
+        "host-process-environment",
+        "Read the environment of a process of the host",
+        |child, scene| open_of_bystander(child, scene, "environ", libc::O_RDONLY),
+    ),
+    reach_host_process("host-process-memory", "Open the memory of a process of the host", |child, scene| {
+        open_of_bystander(child, scene, "mem", libc::O_RDONLY)
     }),
+    reach_host_process("host-process-root", "Enter the root of a process of the host", |child, scene| {
+        open_of_bystander(child, scene, "root/.", libc::O_RDONLY)
+    }),
+    reach_host_process(
+        "host-process-directory",
+        "Enter the directory of a process of the host",
+        |child, scene| open_of_bystander(child, scene, "cwd/.", libc::O_RDONLY),
+    ),
+    reach_host_process(
+        "host-process-file",
+        "Open a file that a process of the host has open",
+        |child, scene| open_of_bystander(child, scene, "fd/0", libc::O_RDONLY | libc::O_NONBLOCK),
+    ),
+    reach_host_process(
+        "host-process-write",
+        "Open a setting of a process of the host for writing",
+        |child, scene| open_of_bystander(child, scene, "oom_score_adj", libc::O_WRONLY),
+    ),
     reach_host_process("host-process-signal", "Signal a process of the host", |child, scene| {
-        discard_value(child.call(libc::SYS_kill, &[u64::from(bystander_pid(scene)?.unsigned_abs()), 0]))
+        discard_value(child.call(libc::SYS_kill, &[bystander_number(scene)?, 0]))
     }),
     reach_host_process("host-process-trace", "Trace a process of the host", |child, scene| {
-        discard_value(
-            child.call(libc::SYS_ptrace, &[0x4206, u64::from(bystander_pid(scene)?.unsigned_abs()), 0, 0]),
-        )
+        discard_value(child.call(libc::SYS_ptrace, &[0x4206, bystander_number(scene)?, 0, 0]))
     }),
     reach_host_process("host-process-descriptor", "Open a process of the host", |child, scene| {
-        discard_value(child.call(libc::SYS_pidfd_open, &[u64::from(bystander_pid(scene)?.unsigned_abs()), 0]))
+        discard_value(child.call(libc::SYS_pidfd_open, &[bystander_number(scene)?, 0]))
     }),
 ];
 
@@ -109,7 +136,23 @@ fn read(child: &DisposableChild, path: &CStr) -> AttemptResult {
     discard_value(open(child, path, libc::O_RDONLY | libc::O_NONBLOCK))
 }
 
-/// The bystander's pid in this pid namespace.
+fn open_of_bystander(child: &DisposableChild, scene: &ProbeContext, file: &str, flags: i32) -> AttemptResult {
+    let path = format!("/proc/{}/{file}", bystander_pid(scene)?);
+    let path = CString::new(path).map_err(|_| AttemptFailure::NotTried)?;
+    discard_value(open(child, &path, flags))
+}
+
+/// The number of the bystander in system calls. It has none there if `/proc` is that of another pid namespace.
+fn bystander_number(scene: &ProbeContext) -> Result<u64, AttemptFailure> {
+    let pid = bystander_pid(scene)?;
+    let own = std::fs::read_link("/proc/self").ok().and_then(|link| link.to_str()?.parse::<u32>().ok());
+    if own != Some(std::process::id()) {
+        return Err(AttemptFailure::NotTried);
+    }
+    Ok(u64::from(pid.unsigned_abs()))
+}
+
+/// The number of the bystander in `/proc`.
 fn bystander_pid(scene: &ProbeContext) -> Result<i32, AttemptFailure> {
     let words = scene.bystander_words();
     let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();

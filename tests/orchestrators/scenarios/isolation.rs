@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use serde_json::json;
 
 use super::{Background, says, shell, status};
-use crate::callers::{Engine, IMAGE};
+use crate::callers::{Engine, IMAGE, Kind};
 
 pub(super) fn capabilities(engine: &dyn Engine) {
     assert_eq!(status(engine, &["--cap-drop", "ALL"], "CapEff"), "0000000000000000");
@@ -220,4 +220,38 @@ pub(super) fn hostname_of_the_host(engine: &dyn Engine) {
     assert_eq!(says(engine, &["--uts", "host"], &["readlink", "/proc/self/ns/uts"]), host.to_str().unwrap());
     // In a namespace of its own it may not be changed either, without the capability.
     engine.run(&["run", "--rm", IMAGE, "hostname", "other"]).exits(1);
+}
+
+/// saggar in a container with the options of saggar(1), CONTAINERS. Without the profile, the masks of /proc are in the way.
+pub(super) fn sandbox_inside(engine: &dyn Engine) {
+    let saggar = engine.dir().join("share/saggar");
+    fs::copy(crate::binary::saggar(), &saggar).unwrap();
+    fs::set_permissions(&saggar, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = format!("{}:/saggar:ro", saggar.display());
+    let mut options = vec!["--user", "1000", "--workdir", "/tmp", "--env", "HOME=/tmp", "--volume", &program];
+    // What saggar is linked with, and programs for the sandbox: it shows /usr and the links to it.
+    for path in ["/usr:/usr:ro", "/lib:/lib:ro", "/lib64:/lib64:ro"] {
+        options.extend(["--volume", path]);
+    }
+    if engine.kind() == Kind::Docker {
+        options.extend(["--security-opt", "seccomp=unconfined"]);
+    }
+    let refused = shell(engine, &options, "mkdir work; cd work; /saggar wrap -- true 2>&1; echo $?");
+    assert!(refused.contains("--profile container") && refused.ends_with("\n125"), "{refused}");
+    let line = "export SECRET=of-the-container; mkdir work && cd work && /saggar wrap --profile container -- \
+        /usr/bin/bash -c 'echo made >made; id -u; cat /proc/self/comm; cat /proc/1/environ; ls /proc/1/root/; \
+        echo 1 >/proc/1/oom_score_adj; ls /saggar /etc/not-executable; getent hosts $(hostname) >/dev/null || echo nameless' \
+        2>&1; cat made";
+    let said = shell(engine, &options, line);
+    let lines: Vec<&str> =
+        said.lines().filter(|line| !line.starts_with("saggar: no cgroup enforces")).collect();
+    assert_eq!(&lines[..2], ["1000", "cat"], "{said}");
+    assert_eq!(lines.last(), Some(&"made"), "{said}");
+    for denied in
+        ["environ: Permission denied", "root/': Permission denied", "oom_score_adj: Read-only file system"]
+    {
+        assert!(said.contains(denied), "{denied}: {said}");
+    }
+    assert_eq!(said.matches("No such file").count(), 2, "the files of the container are not inside: {said}");
+    assert!(!said.contains("of-the-container") && !said.contains("nameless"), "{said}");
 }

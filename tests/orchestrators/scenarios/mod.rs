@@ -25,7 +25,7 @@ pub(crate) const DOCKER: &[(&str, Scenario)] = scenarios! {
     limits: memory pids cpu cpuset out_of_memory update rlimits oom_score;
     isolation: capabilities no_new_privileges seccomp_profile seccomp_default seccomp_off read_only tmpfs volumes owners
         no_network host_network host_pids pids_of_another_container network_of_another_container devices sysctl
-        covered_paths privileged shared_memory hostname_of_the_host;
+        covered_paths privileged shared_memory hostname_of_the_host sandbox_inside;
     lifecycle: remove_running remove_created start_again restart restart_policy top copy healthcheck build entrypoint events;
 };
 

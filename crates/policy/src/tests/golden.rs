@@ -118,7 +118,10 @@ fn the_schema_has_every_key_with_a_description() {
     }
     assert_eq!(schema["additionalProperties"], false);
     assert_eq!(schema["properties"]["limits"]["additionalProperties"], false);
-    assert_eq!(schema["properties"]["profile"]["enum"], serde_json::json!(["strict", "nesting", null]));
+    assert_eq!(
+        schema["properties"]["profile"]["enum"],
+        serde_json::json!(["strict", "container", "nesting", null])
+    );
     insta::assert_snapshot!(schema::keys().join("\n"), @r"
     adapter
     agent_cmd

@@ -17,6 +17,7 @@ pub mod mounts;
 pub mod network_namespace;
 pub use saggar_sys::peer;
 pub mod probe;
+pub mod proc_obstacle;
 pub use saggar_sys::processes;
 mod user_limits;
 

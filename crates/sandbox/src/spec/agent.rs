@@ -57,10 +57,21 @@ pub struct AgentSandboxRequest {
     pub terminal: bool,
     /// Whether the supervisor needs to see the work tree as programs do.
     pub visible_workspace: bool,
+    /// The container around saggar, with the profile `container`.
+    pub container: Option<OuterContainer>,
     /// Whether the standard streams are the caller's own.
     pub reopen_streams: bool,
     /// The replacement of a network namespace, if the host supports none and the policy only prefers one.
     pub network_fallback: Option<NetworkFallback>,
+}
+
+/// The container around saggar.
+#[derive(Debug, Clone, Default)]
+pub struct OuterContainer {
+    /// Whether the sandbox has its `/proc`, because the kernel mounts no new one.
+    pub shows_proc: bool,
+    /// Its host name, which is that of the sandbox if a filter denies sethostname(2).
+    pub host_name: String,
 }
 
 /// The restricted host network, in place of a network namespace.
@@ -101,9 +112,14 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
         profile: policy.profile.value,
         identity,
         hostname: "saggar".to_owned(),
-        mounts: system_mounts(policy),
+        mounts: system_mounts(policy, request.container.as_ref().is_some_and(|outer| outer.shows_proc)),
         links: links(),
-        files: generated_files(&identity, &network, request.network_fallback.as_ref()),
+        files: generated_files(
+            &identity,
+            &network,
+            request.network_fallback.as_ref(),
+            request.container.as_ref(),
+        ),
         network,
         published_ports: policy
             .publish
@@ -120,10 +136,12 @@ pub fn lower_policy(policy: &EffectivePolicy, request: AgentSandboxRequest) -> R
             .iter()
             .map(|(path, origin)| (request.workspace.join(path), origin.clone()))
             .collect(),
-        proc_masks: if policy.profile.value == SandboxProfile::Strict {
-            PROC_MASKS.to_vec()
-        } else {
-            Vec::new()
+        proc_masks: match policy.profile.value {
+            SandboxProfile::Strict | SandboxProfile::Container if identity.has_root_id() => {
+                [PROC_MASKS, ROOT_PROC_MASKS].concat()
+            }
+            SandboxProfile::Strict | SandboxProfile::Container => PROC_MASKS.to_vec(),
+            SandboxProfile::Nesting => Vec::new(),
         },
         rlimits: rlimits(policy),
         limits: limits::lower(policy)?,
@@ -234,15 +252,18 @@ pub fn system_paths() -> impl Iterator<Item = &'static Path> {
 
 /// The mounts of the system that every program needs, and the private ones. The sizes of the file systems
 /// in memory add up to less than the memory limit.
-fn system_mounts(policy: &EffectivePolicy) -> Vec<MountSpec> {
+fn system_mounts(policy: &EffectivePolicy, outer_proc: bool) -> Vec<MountSpec> {
     const DEVICES: [&str; 6] =
         ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
     let memory = policy.limits.memory.value.bytes();
     let scratch = policy.tmp_size().value.bytes().min(memory / 4);
     let mut mounts = PROGRAMS.map(|path| system_mount(path, "programs and libraries")).to_vec();
     mounts.extend(CONFIGURATION.map(|path| system_mount(path, "configuration that programs need")));
-    let proc = MountKind::Proc;
-    mounts.push(built_in_mount("/proc", proc, false, "the sandbox's own processes"));
+    let (proc, purpose) = match outer_proc {
+        true => (MountKind::OuterProc, "the processes of the container around saggar"),
+        false => (MountKind::Proc, "the sandbox's own processes"),
+    };
+    mounts.push(built_in_mount("/proc", proc, false, purpose));
     let devices = MountKind::Tmpfs { size: 65536, inodes: 64, mode: 0o755 };
     mounts.push(built_in_mount("/dev", devices, false, "a few devices"));
     for path in DEVICES {
@@ -344,6 +365,7 @@ fn generated_files(
     identity: &SandboxIdentity,
     network: &NetworkSpec,
     fallback: Option<&NetworkFallback>,
+    container: Option<&OuterContainer>,
 ) -> Vec<(PathBuf, String)> {
     let SandboxIdentity { uid, gid, .. } = identity;
     // Root is listed separately only if the user is not root itself.
@@ -369,12 +391,17 @@ fn generated_files(
         NetworkSpec::Policy(_) => "nameserver 127.0.0.1\n".to_owned(),
         // UDP is not available; resolvers accept queries over TCP too (RFC 7766).
         NetworkSpec::RestrictedHost(RestrictedHostNetwork { ports, .. }) if ports.contains(&DNS_PORT) => {
-            format!("options use-vc\n{}", fallback.map_or("", |without| &without.resolv_conf))
+            let resolv_conf = fallback.map_or("", |without| &without.resolv_conf);
+            format!("options use-vc\n{resolv_conf}")
         }
         NetworkSpec::RestrictedHost(_) => "# no names\n".to_owned(),
         NetworkSpec::Host => return files,
     };
-    files.push(("/etc/hosts".into(), "127.0.0.1 localhost saggar\n::1 localhost saggar\n".into()));
+    let names = match container {
+        Some(outer) if !outer.host_name.is_empty() => format!("localhost saggar {}", outer.host_name),
+        _ => "localhost saggar".to_owned(),
+    };
+    files.push(("/etc/hosts".into(), format!("127.0.0.1 {names}\n::1 {names}\n")));
     files.push(("/etc/resolv.conf".into(), resolver));
     files
 }
@@ -399,6 +426,21 @@ const PROC_MASKS: &[ProcMask] = &[
     ProcMask { name: "sys", kind: MaskKind::ReadOnly },
     // Reading gives nothing; only a descriptor for writing must be prevented.
     ProcMask { name: "sysrq-trigger", kind: MaskKind::ReadOnly },
+];
+
+/// Files that only root can read, where programs have its id.
+const ROOT_PROC_MASKS: &[ProcMask] = &[
+    ProcMask { name: "allocinfo", kind: MaskKind::File },
+    ProcMask { name: "dynamic_debug", kind: MaskKind::Directory },
+    ProcMask { name: "kpagecgroup", kind: MaskKind::File },
+    ProcMask { name: "kpagecount", kind: MaskKind::File },
+    ProcMask { name: "kpageflags", kind: MaskKind::File },
+    ProcMask { name: "lock_stat", kind: MaskKind::File },
+    ProcMask { name: "pagetypeinfo", kind: MaskKind::File },
+    ProcMask { name: "slabinfo", kind: MaskKind::File },
+    ProcMask { name: "vmallocinfo", kind: MaskKind::File },
+    ProcMask { name: "vmcore", kind: MaskKind::File },
+    ProcMask { name: "tty", kind: MaskKind::Directory },
 ];
 
 fn rlimits(policy: &EffectivePolicy) -> Vec<RlimitSpec> {
@@ -440,7 +482,7 @@ mod tests {
         let identity =
             SandboxIdentity { uid: 1000, gid: 1000, map: HostIdMapping::Caller { uid: 1000, gid: 1000 } };
         let resolver = |network: NetworkSpec| {
-            let files = generated_files(&identity, &network, None);
+            let files = generated_files(&identity, &network, None, None);
             files.into_iter().find(|(path, _)| path == Path::new("/etc/resolv.conf")).map(|(_, text)| text)
         };
         assert_eq!(

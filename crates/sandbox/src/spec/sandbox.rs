@@ -107,6 +107,13 @@ pub struct SandboxIdentity {
     pub map: HostIdMapping,
 }
 
+impl SandboxIdentity {
+    /// Whether programs have the id of root outside: saggar is root and cannot give them ids of a block.
+    pub fn has_root_id(&self) -> bool {
+        matches!(self.map, HostIdMapping::Caller { uid: 0, .. })
+    }
+}
+
 /// The mapping of sandbox ids to host ids (user_namespaces(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostIdMapping {
@@ -261,6 +268,8 @@ pub enum MountKind {
     },
     /// The proc file system of the sandbox's pid namespace.
     Proc,
+    /// The `/proc` of the container around saggar, read-only, in which programs see the processes of the container.
+    OuterProc,
     /// A new instance of devpts, for pseudo-terminals.
     Devpts {
         /// Maximum number of pseudo-terminals.

@@ -1,7 +1,7 @@
 //! Probes namespaces, and the mounts that are possible in them.
 
 use super::environment::ProbeEnvironment;
-use super::{HostCheck, ProbeSubject, remedy};
+use super::{CheckStatus, HostCheck, ProbeSubject, remedy};
 use crate::host::idmap_support;
 use saggar_sys::attempt::{AttemptOutcome, attempt};
 use saggar_sys::file::{self, Resolve};
@@ -30,7 +30,7 @@ pub(crate) fn namespace_checks(subject: &ProbeSubject, environment: &ProbeEnviro
     }
     checks.extend(NAMESPACE_KINDS.iter().map(|(kind, flag)| check_namespace(kind, *flag, environment)));
     let maps = check_id_maps(subject);
-    let no_maps = maps.remedy.is_some();
+    let no_maps = maps.status == CheckStatus::Missing;
     checks.push(maps);
     if no_maps {
         // All later probes run as the sandbox's user.
@@ -68,6 +68,13 @@ fn check_id_maps(subject: &ProbeSubject) -> HostCheck {
     let ids = if subject.privileged { "a block of ids is mapped" } else { "the own uid and gid are mapped" };
     let become_inner = || become_inner(subject);
     match attempt(flags(0), |pid| write_maps(pid, subject), become_inner) {
+        AttemptOutcome::Works if !subject.privileged && nix::unistd::geteuid().is_root() => {
+            HostCheck::degraded(
+                NAME,
+                "this is root without CAP_SYS_ADMIN: programs have its user id 0 outside",
+            )
+            .with_remedy("start saggar as an ordinary user: --user 1000 of docker run and podman run")
+        }
         AttemptOutcome::Works => HostCheck::ok(NAME, ids),
         failed => {
             let errno = attempt_errno(failed);

@@ -81,7 +81,8 @@ pub fn proc(errno: Errno, environment: &ProbeEnvironment) -> String {
     match errno {
         Errno::EPERM => "something lies over parts of /proc here: start the container around saggar with \
                          --security-opt systempaths=unconfined (docker), --security-opt unmask=ALL (podman) \
-                         or procMount: Unmasked (kubernetes)"
+                         or procMount: Unmasked (kubernetes); or use --profile container, with which programs see the \
+                         processes of the container"
             .into(),
         _ => newer_kernel(errno, "5.8", environment),
     }

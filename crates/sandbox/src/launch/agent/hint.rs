@@ -36,7 +36,9 @@ fn for_step(step: &AgentStep, errno: Errno) -> Option<&'static str> {
         }
         (AgentStep::Proc { .. }, Errno::EPERM) => {
             "the kernel gives a fresh /proc only where the host's own is wholly visible: this host is a container \
-             whose /proc is masked; run it with an unmasked /proc"
+             whose /proc is masked; start it with --security-opt systempaths=unconfined (docker), --security-opt \
+             unmask=ALL (podman) or procMount: Unmasked (kubernetes), or use --profile container, if the policy \
+             permits it: programs then see the processes of the container"
         }
         (AgentStep::Bind { source: BindSource::Checked { .. }, .. }, Errno::ESTALE) => {
             "the path was exchanged while saggar started: something else works on this directory"

@@ -58,6 +58,8 @@ impl<'a> AgentFiles<'a> {
             self.mount(mount, &spec.mounts[..index], spec.profile)?;
             if mount.kind == MountKind::Proc {
                 self.steps.extend(quotas::steps(&self.host.user_limits, spec.profile, &mount.destination)?);
+            }
+            if matches!(mount.kind, MountKind::Proc | MountKind::OuterProc) {
                 self.mask_proc(spec, &mount.destination)?;
             }
         }
@@ -189,7 +191,8 @@ impl<'a> AgentFiles<'a> {
                 inodes: number(*inodes)?,
                 mode: c_string(&format!("{mode:04o}"))?,
             },
-            MountKind::Proc => AgentStep::Proc { path, hide_foreign: profile == SandboxProfile::Strict },
+            MountKind::Proc => AgentStep::Proc { path, hide_foreign: profile != SandboxProfile::Nesting },
+            MountKind::OuterProc => AgentStep::OuterProc { path },
             MountKind::Devpts { max } => AgentStep::Devpts { path, max: number((*max).into())? },
             MountKind::Mqueue => AgentStep::Mqueue { path },
         };
@@ -248,8 +251,10 @@ impl<'a> AgentFiles<'a> {
                 format!("that is a link to {} in the sandbox", target.display()),
                 "mount it below what the link leads to, with PATH:DEST",
             )
-        } else if matches!(under.kind, MountKind::Proc | MountKind::Devpts { .. } | MountKind::Mqueue)
-            && under.destination != mount.destination
+        } else if matches!(
+            under.kind,
+            MountKind::Proc | MountKind::OuterProc | MountKind::Devpts { .. } | MountKind::Mqueue
+        ) && under.destination != mount.destination
         {
             ("saggar makes no files in that file system".to_owned(), "mount it elsewhere with PATH:DEST")
         } else {

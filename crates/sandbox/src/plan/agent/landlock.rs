@@ -136,6 +136,7 @@ fn rules(spec: &SandboxSpec, host: &HostFacts, all: BitFlags<AccessFs>, known: A
             MountKind::Devpts { .. } => (devices, "read, write, terminal control"),
             // Programs write to their own /proc/self files; file permissions protect those of other processes.
             MountKind::Proc => (read | AccessFs::WriteFile, "read, write where the file allows"),
+            MountKind::OuterProc => (read, read_words),
             _ if mount.writable => (all, "everything"),
             _ => return None,
         };

@@ -19,8 +19,8 @@ pub use crate::spec::policy::hosts::DNS_PORT;
 use crate::spec::policy::hosts::HostRules;
 use crate::spec::policy::publish::PROXY_PORTS;
 use crate::spec::{
-    MailboxSpec, ModelApiSpec, NetworkSpec, Protection, ProtectionStrength, SandboxIdentity, SandboxProfile,
-    SandboxSpec,
+    MailboxSpec, ModelApiSpec, MountKind, NetworkSpec, Protection, ProtectionStrength, SandboxIdentity,
+    SandboxProfile, SandboxSpec,
 };
 use process_limits::ProcessLimits;
 use saggar_sys::error::{Code, Error, Result};
@@ -141,6 +141,8 @@ pub fn build(spec: &SandboxSpec, host: &HostFacts) -> Result<AgentPlan> {
     let mut degraded = Vec::new();
     let domain = landlock::domain(spec, host);
     check_landlock(spec, host.landlock_abi, &mut degraded)?;
+    degraded.extend(shared_root_id(&spec.identity));
+    degraded.extend(check_proc(spec, host.landlock_abi)?);
     degraded.extend(host_network::check(spec, host.landlock_abi)?);
 
     let block = owners::block(spec, host)?;
@@ -219,12 +221,14 @@ pub fn build(spec: &SandboxSpec, host: &HostFacts) -> Result<AgentPlan> {
         steps,
         landlock: domain,
         init_filter: match spec.profile {
-            SandboxProfile::Strict if egress.is_some() => FilterProfile::InitNotify,
-            SandboxProfile::Strict => FilterProfile::InitAsk,
+            SandboxProfile::Strict | SandboxProfile::Container if egress.is_some() => {
+                FilterProfile::InitNotify
+            }
+            SandboxProfile::Strict | SandboxProfile::Container => FilterProfile::InitAsk,
             SandboxProfile::Nesting => FilterProfile::Nesting,
         },
         program_filter: match spec.profile {
-            SandboxProfile::Strict => FilterProfile::AgentNotified,
+            SandboxProfile::Strict | SandboxProfile::Container => FilterProfile::AgentNotified,
             SandboxProfile::Nesting => FilterProfile::Nesting,
         },
         degraded,
@@ -250,7 +254,7 @@ fn check_landlock(spec: &SandboxSpec, abi: u32, degraded: &mut Vec<DegradedProte
         degraded.push(DegradedProtection { name: what.to_owned(), reason: why });
         Ok(())
     };
-    if abi == 0 && spec.profile == SandboxProfile::Strict {
+    if abi == 0 && spec.profile != SandboxProfile::Nesting {
         missing(
             Protection::Landlock,
             "landlock",
@@ -262,6 +266,36 @@ fn check_landlock(spec: &SandboxSpec, abi: u32, degraded: &mut Vec<DegradedProte
         missing(Protection::LandlockScope, "landlock-scope", why)?;
     }
     Ok(())
+}
+
+/// Returns the degraded protection of a sandbox whose programs have the id of root outside, as in a container without
+/// CAP_SYS_ADMIN. Files that root may read by their mode are then theirs, if they are visible.
+fn shared_root_id(identity: &SandboxIdentity) -> Option<DegradedProtection> {
+    identity.has_root_id().then(|| DegradedProtection {
+        name: "ids".to_owned(),
+        reason: "saggar is root without CAP_SYS_ADMIN: programs have its user id 0 outside, without capabilities; start \
+                 saggar as an ordinary user"
+            .to_owned(),
+    })
+}
+
+/// Returns the degraded protection of a sandbox that has the `/proc` of the container around it. Landlock denies programs
+/// the environment, the memory and the files of the processes there (ptrace(2), "Ptrace access mode checking"), and nothing
+/// else does.
+fn check_proc(spec: &SandboxSpec, abi: u32) -> Result<Option<DegradedProtection>> {
+    if spec.mounts.iter().all(|mount| mount.kind != MountKind::OuterProc) {
+        return Ok(None);
+    }
+    if abi == 0 {
+        let what =
+            "the /proc of the container cannot be shown without landlock, which the kernel does not have";
+        let hint =
+            "boot with landlock in lsm=, or start the container with an unmasked /proc: see saggar doctor";
+        return Err(Error::new(Code::Unsupported, what).hint(hint));
+    }
+    let reason = "something lies over parts of /proc here, and the kernel mounts no new one: programs see the \
+                  processes of the container, with their arguments, and ps(1) can fail";
+    Ok(Some(DegradedProtection { name: "proc".to_owned(), reason: reason.to_owned() }))
 }
 
 fn namespaces(spec: &SandboxSpec) -> u64 {

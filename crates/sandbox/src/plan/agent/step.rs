@@ -152,6 +152,12 @@ pub enum AgentStep {
         /// Hides processes that the reader may not trace, pid 1 among them (hidepid=2).
         hide_foreign: bool,
     },
+    /// The procfs of the host's tree with all that is mounted in it, read-only: a program could otherwise write to the files
+    /// of processes of its user, such as `oom_score_adj`.
+    OuterProc {
+        /// The mount point.
+        path: CString,
+    },
     /// A new instance of devpts.
     Devpts {
         /// The mount point.
@@ -211,7 +217,7 @@ pub enum AgentStep {
         /// Port on the loopback device, if the sandbox has a network namespace of its own.
         port: Option<u16>,
     },
-    /// Sets the host name.
+    /// Sets the host name, unless a seccomp filter around saggar denies it: programs can then read that of the host.
     Hostname {
         /// The name.
         name: CString,
@@ -329,6 +335,7 @@ impl AgentStep {
             | AgentStep::Overlay { .. }
             | AgentStep::ReplaceIndex { .. }
             | AgentStep::Proc { .. }
+            | AgentStep::OuterProc { .. }
             | AgentStep::NamespaceLimit { .. }
             | AgentStep::Devpts { .. }
             | AgentStep::Mqueue { .. }
@@ -501,6 +508,9 @@ impl fmt::Display for AgentStep {
                 write!(f, "replace {}/index, {} bytes", absolute(directory), content.len())
             }
             AgentStep::Proc { path, .. } => write!(f, "mount proc on {}", absolute(path)),
+            AgentStep::OuterProc { path } => {
+                write!(f, "mount the /proc of the container on {}, read-only", absolute(path))
+            }
             AgentStep::NamespaceLimit { path, limit: most } => {
                 write!(f, "write {} to {}", most.to_string_lossy(), absolute(path))
             }

@@ -37,6 +37,7 @@ fn lowered(policy: &EffectivePolicy) -> SandboxSpec {
         terminal: false,
         visible_workspace: false,
         reopen_streams: true,
+        container: None,
         network_fallback: None,
     };
     lower_policy(policy, asked).expect("these limits fit together")

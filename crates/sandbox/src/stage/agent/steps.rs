@@ -68,7 +68,10 @@ fn run(args: &AgentChildArgs<'_>, state: &mut AgentWalk, step: &AgentStep) -> Sy
         AgentStep::JoinNetwork => state.network.take().ok_or(Errno::EBADF)?.join(),
         AgentStep::RedirectNetwork { ports } => redirect_network(args.control.as_fd(), ports),
         AgentStep::Listen { service, path, port } => listen(args.control.as_fd(), *service, path, *port),
-        AgentStep::Hostname { name } => nix::unistd::sethostname(os_str(name)),
+        AgentStep::Hostname { name } => match nix::unistd::sethostname(os_str(name)) {
+            Err(Errno::EPERM) => Ok(()),
+            result => result,
+        },
         AgentStep::Rlimit { resource, soft, hard } => process::lower_limit(*resource, *soft, *hard),
         AgentStep::NewKeyring { required } => match keyring::join_new_session() {
             Err(errno) if *required => Err(errno),
@@ -133,6 +136,11 @@ fn in_new_root(
         AgentStep::Proc { path, hide_foreign: hide } => {
             let hidden = [(c"hidepid", Some(c"invisible"))];
             new_mount(root, path, c"proc", if *hide { &hidden } else { &[] }, CLOSED)
+        }
+        AgentStep::OuterProc { path } => {
+            let tree = mount::clone_tree_at(file::cwd(), c"/proc")?;
+            mount::seal_tree(tree.as_fd(), CLOSED | MOUNT_ATTR_RDONLY, true)?;
+            attach(tree.as_fd(), root, path)
         }
         AgentStep::NamespaceLimit { path, limit: most } => {
             let limit = file::open(root, path, libc::O_WRONLY, 0, Resolve::BeneathNoLinks)?;
