@@ -217,6 +217,9 @@ pub struct SandboxArgs {
     /// Write events as NDJSON to an open file descriptor
     #[arg(long, value_name = "N")]
     pub status_fd: Option<RawFd>,
+    /// Print the parts of the sandbox, and each control that is missing, before it starts
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Set the format of messages on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,

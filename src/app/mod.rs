@@ -28,6 +28,7 @@ pub(crate) mod scripts;
 mod shared_directories;
 pub(crate) mod sockets;
 mod start;
+mod start_report;
 
 pub use options::SandboxOptions;
 pub use outcome::RunOutcome;

@@ -3,7 +3,7 @@
 use super::degraded;
 use super::disk;
 use super::prepare::PreparedSandbox;
-use super::sockets;
+use super::{sockets, start_report};
 use crate::cgroup::{self, CgroupPlace, SandboxCgroups, agent::exec};
 use crate::egress::io::publish::PublishedListeners;
 use crate::error::Result;
@@ -69,6 +69,7 @@ impl StartedSandbox {
         instead.explain(&mut missing);
         prepared.plan.process_limits = instead;
         prepared.plan.degraded.extend(missing);
+        start_report::log(prepared, &outcome.cgroup.paths());
         let main = outcome.cgroup.main();
         if runs_commands && let (Some(_), Some(path)) = (main, &guard.cgroups().unified) {
             exec::enable_memory_accounting(path);

@@ -20,13 +20,14 @@ mod wrap;
 
 use crate::cli::oci::OciGlobalArgs;
 use crate::cli::session::SessionCommand;
-use crate::cli::{Cli, CliCommand, LogFormat, VERSION, WrapArgs, WrapParser};
+use crate::cli::{Cli, CliCommand, LogFormat, SandboxArgs, VERSION, WrapArgs, WrapParser};
 use crate::error::{Code, Error};
 use crate::launch::agent::cleanup;
 use crate::state::counters::{self, StartKind};
 use crate::supervise::quarantine_monitor::finish_abandoned_scans;
 use crate::sys::startup;
 use clap::{CommandFactory, Parser};
+use log::LevelFilter;
 use std::ffi::OsString;
 use std::io::{ErrorKind, StdoutLock, Write};
 
@@ -60,10 +61,13 @@ pub fn main(args: &[OsString]) -> u8 {
         }
         Err(help) => return told(written(help.print().and_then(|()| std::io::stdout().flush()))),
     };
-    let format = log_format(&command);
+    let sandbox = sandbox_args(&command);
+    let format = sandbox.map_or(LogFormat::Text, |sandbox| sandbox.log_format);
     // The OCI commands install their own log.
     if !matches!(command, CliCommand::Oci(_)) {
-        crate::log::install(format == LogFormat::Json);
+        let is_verbose = sandbox.is_some_and(|sandbox| sandbox.verbose);
+        let level = if is_verbose { LevelFilter::Info } else { LevelFilter::Warn };
+        crate::log::install(format == LogFormat::Json, level);
     }
     let starts = matches!(command, CliCommand::Agent(_) | CliCommand::Wrap(_));
     let done = run(command);
@@ -141,16 +145,17 @@ fn gc() -> Result<u8, Error> {
     Ok(0)
 }
 
-fn log_format(command: &CliCommand) -> LogFormat {
+/// The options of the sandbox, if the command has one.
+fn sandbox_args(command: &CliCommand) -> Option<&SandboxArgs> {
     match command {
-        CliCommand::Agent(args) => args.sandbox.log_format,
-        CliCommand::Wrap(args) => args.sandbox.log_format,
-        CliCommand::Explain(args) => args.sandbox.log_format,
+        CliCommand::Agent(args) => Some(&args.sandbox),
+        CliCommand::Wrap(args) => Some(&args.sandbox),
+        CliCommand::Explain(args) => Some(&args.sandbox),
         CliCommand::Session(args) => match &args.command {
-            SessionCommand::Create(args) => args.sandbox.log_format,
-            _ => LogFormat::Text,
+            SessionCommand::Create(args) => Some(&args.sandbox),
+            _ => None,
         },
-        _ => LogFormat::Text,
+        _ => None,
     }
 }
 

@@ -51,6 +51,40 @@ as_each_caller! {
         assert!(!place.work().join(".git/hooks").exists());
     }
 
+    /// `--verbose` says before the start what the sandbox is, and everything that explain calls degraded.
+    fn a_start_says_what_it_starts_when_it_is_asked(caller) {
+        let place = Place::new(caller);
+        place.make_dir("work/sub", 0o755);
+        let run = |words: &[&str]| {
+            let mut command = saggar(&place, words);
+            let output = command.current_dir(place.work()).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let work = place.work().canonicalize().unwrap();
+        let told = run(&["wrap", "-v", "--cwd", "sub", "--quiet-degraded", "--", "true"]);
+        for line in [
+            "profile strict (built-in)".to_owned(),
+            format!("workspace {0}, programs start in {0}/sub", work.display()),
+            "network none (built-in)".to_owned(),
+            "no policy file was found".to_owned(),
+        ] {
+            assert!(told.lines().any(|said| said.starts_with("saggar: ") && said.ends_with(&line)), "{line}: {told}");
+        }
+        let report = json(saggar(&place, &["explain", "--json"]), 0);
+        for row in report["degraded"].as_array().unwrap() {
+            let line = format!("saggar: not enforced: {}: ", row["what"].as_str().unwrap());
+            assert!(told.contains(&line), "{line}: {told}");
+        }
+        assert_eq!(run(&["wrap", "--quiet-degraded", "--", "true"]), "");
+        let told = run(&["wrap", "--verbose", "--log-format", "json", "--quiet-degraded", "--", "true"]);
+        let levels = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["level"].clone());
+        assert!(levels.clone().count() > 4 && levels.into_iter().all(|level| level == "info"), "{told}");
+        place.configure_user("[limits]\ntimeout = '1h'\n");
+        let told = run(&["wrap", "-v", "--", "true"]);
+        assert!(told.contains("saggar: policy files: ") && told.contains("config.toml"), "{told}");
+    }
+
     /// What is explained as made at the start is what a start then makes.
     fn missing_hooks_are_said_to_be_made(caller) {
         let place = Place::new(caller);

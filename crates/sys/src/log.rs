@@ -57,10 +57,9 @@ pub fn relay(taker: LogSink) {
     }
 }
 
-/// Installs the back end for standard error, once. It writes warnings and errors; `SAGGAR_LOG=debug` and similar values
-/// enable more.
-pub fn install(json: bool) {
-    install_backend(LogBackend { json, file: None }, LevelFilter::Warn);
+/// Installs the back end for standard error, once. It writes entries down to `level`, or to that of `SAGGAR_LOG`.
+pub fn install(json: bool, level: LevelFilter) {
+    install_backend(LogBackend { json, file: None }, level);
 }
 
 /// Installs the back end for a file, once. Entries are appended down to `level`.

@@ -183,7 +183,7 @@ fn install_log(global: &OciGlobalArgs) -> Result<()> {
     match &global.log {
         Some(path) if !path.as_os_str().is_empty() => crate::log::install_file(path, json, level),
         _ => {
-            crate::log::install(json);
+            crate::log::install(json, LevelFilter::Warn);
             let wants_log = global.debug || global.log_level.is_some();
             if wants_log || std::env::var_os("SAGGAR_LOG").is_none() {
                 log::set_max_level(level);
