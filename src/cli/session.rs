@@ -6,6 +6,7 @@ use super::{AgentOptions, OverrideArgs, SandboxArgs};
 use crate::session::session_state::SessionState;
 use crate::spec::policy::TimeSpan;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// `saggar session`.
@@ -27,6 +28,8 @@ pub enum SessionCommand {
     Show(ShowArgs),
     /// Send a prompt to a session and print the reply
     Send(SendArgs),
+    /// Run a command in the sandbox of a session
+    Exec(SessionExecArgs),
     /// Pause all processes of a session
     Pause(SessionIdArgs),
     /// Resume a paused session, or continue a stopped one in a new sandbox
@@ -124,6 +127,19 @@ pub struct SendArgs {
     /// The prompt, or - for standard input
     #[arg(required_unless_present = "prompt_file")]
     pub prompt: Option<String>,
+}
+
+/// `saggar session exec`.
+#[derive(Debug, Args)]
+pub struct SessionExecArgs {
+    /// Kill the command after this time, at most 1d [default: 1d]
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<TimeSpan>,
+    /// The session
+    pub id: String,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
 }
 
 /// A command on one session.

@@ -3,6 +3,7 @@
 mod apart;
 mod cold;
 mod events;
+mod exec;
 mod files;
 mod from;
 mod hidden;

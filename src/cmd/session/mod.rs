@@ -2,6 +2,7 @@
 
 mod create;
 mod events;
+mod exec;
 mod files;
 mod list;
 mod logs;
@@ -26,6 +27,7 @@ pub(super) fn run(command: SessionCommand) -> Result<u8> {
             let prompt = prompt::read_required(args.prompt, args.prompt_file.as_deref())?;
             session::send(&args.id, &prompt, console_format(args.json))
         }
+        SessionCommand::Exec(args) => exec::run(&args),
         SessionCommand::Pause(args) => session::pause(&args.id).map(|()| 0),
         SessionCommand::Resume(args) => resume(&args),
         SessionCommand::End(args) => session::end(&args.id, args.remove).map(|()| 0),
