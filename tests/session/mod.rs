@@ -7,6 +7,7 @@ mod exec;
 mod files;
 mod from;
 mod hidden;
+mod hidden_processes;
 mod killed;
 mod life;
 mod limits;

@@ -180,7 +180,7 @@ impl SessionRecord {
     /// Corrects the state: a session whose supervisor has died without recording its end has failed.
     #[must_use]
     pub fn with_actual_state(mut self) -> Self {
-        let Some(supervisor) = self.supervisor.take_if(|supervisor| !supervisor.is_alive()) else {
+        let Some(supervisor) = self.supervisor.take_if(|supervisor| !supervisor.is_alive_or_hidden()) else {
             return self;
         };
         (self.bridge_socket, self.control_socket) = (None, None);
@@ -200,9 +200,9 @@ impl SessionRecord {
 
     /// Whether a process of its last sandbox is about to exit that can still hold a copy of the session's lock.
     pub(crate) fn is_exiting(&self) -> bool {
-        let is_dead = self.supervisor.as_ref().is_some_and(|supervisor| !supervisor.is_alive());
+        let is_dead = self.supervisor.as_ref().is_some_and(|supervisor| !supervisor.is_alive_or_hidden());
         let processes = [&self.exiting, &self.init, &self.watcher].into_iter().flatten();
-        is_dead || (self.supervisor.is_none() && processes.into_iter().any(ProcessId::is_alive))
+        is_dead || (self.supervisor.is_none() && processes.into_iter().any(ProcessId::is_alive_or_hidden))
     }
 
     /// No supervisor serves it from now on.
@@ -216,7 +216,7 @@ impl SessionRecord {
     /// leaves two processes, which are about to exit.
     pub fn await_exit(&self, patience: Duration) {
         for process in [&self.init, &self.watcher].into_iter().flatten() {
-            if let Ok(pidfd) = process.open_pidfd() {
+            if let Ok(pidfd) = process.open_pidfd_to_wait() {
                 state::process::wait_for_exit(&pidfd, patience);
             }
         }

@@ -239,15 +239,15 @@ fn parse_record<R: DeserializeOwned>(path: &Path) -> Option<UnfinishedScanRecord
 fn lock_abandoned(file: File, path: &Path) -> Option<Flock<File>> {
     let record = parse_record::<IgnoredAny>(path);
     let (init, supervisor) = record.map(|record| (record.init, record.supervisor)).unwrap_or_default();
-    let init = init.filter(ProcessId::is_alive);
-    let is_supervised = supervisor.is_none_or(|supervisor| supervisor.is_alive());
+    let init = init.filter(ProcessId::is_alive_or_hidden);
+    let is_supervised = supervisor.is_none_or(|supervisor| supervisor.is_alive_or_hidden());
     let mut file = match Flock::lock(file, FlockArg::LockSharedNonblock) {
         Ok(look) => look.unlock().ok()?,
         Err(_) if init.is_some() && is_supervised => return None,
         Err((file, _)) => file,
     };
     if let Some(init) = init
-        && let Ok(pidfd) = init.open_pidfd()
+        && let Ok(pidfd) = init.open_pidfd_to_wait()
         && !process::wait_for_exit(&pidfd, EXIT_TIMEOUT)
     {
         return None;

@@ -56,7 +56,7 @@ pub(super) fn busy_error(id: &SandboxId) -> Error {
 fn stop_supervisor(record: &SessionRecord) -> Result<()> {
     let Some(supervisor) = &record.supervisor else { return Ok(()) };
     // It may be gone by now.
-    let Ok(pidfd) = supervisor.open_pidfd() else { return Ok(()) };
+    let Ok(pidfd) = supervisor.open_pidfd_to_wait() else { return Ok(()) };
     let shutdown = connect_control(record).and_then(|mut control| control.call("shutdown", &json!({})));
     if shutdown.is_ok() && process::wait_for_exit(&pidfd, SHUTDOWN_TIMEOUT) {
         return Ok(());

@@ -35,7 +35,7 @@ pub fn read_logs(id: &str, query: LogQuery, show: &mut dyn FnMut(&[LogEntry]) ->
     let events = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
     let place = logs::log_directory(&directory);
     // Without a supervisor nothing is added.
-    let supervisor = record.supervisor.as_ref().and_then(|supervisor| supervisor.open_pidfd().ok());
+    let supervisor = record.supervisor.as_ref().and_then(|supervisor| supervisor.open_pidfd_to_wait().ok());
     if place.is_dir() {
         watch.add_watch(&place, events).map_err(fail)?;
     }

@@ -50,7 +50,7 @@ fn resume_served(record: &SessionRecord) -> Result<()> {
 
 /// Whether the supervisor is gone, or just going.
 fn is_gone(record: &SessionRecord) -> bool {
-    let pidfd = record.supervisor.as_ref().and_then(|supervisor| supervisor.open_pidfd().ok());
+    let pidfd = record.supervisor.as_ref().and_then(|supervisor| supervisor.open_pidfd_to_wait().ok());
     pidfd.is_none_or(|pidfd| process::wait_for_exit(&pidfd, EXIT_TIMEOUT))
 }
 

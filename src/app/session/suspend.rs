@@ -18,7 +18,7 @@ pub(crate) fn suspend(session: &str) -> Result<()> {
     let (_, _, record) = SessionRecord::find(session)?;
     let Some(supervisor) = record.supervisor.as_ref().filter(|_| record.is_served()) else { return Ok(()) };
     // It may be gone by now.
-    let Ok(pidfd) = supervisor.open_pidfd() else { return Ok(()) };
+    let Ok(pidfd) = supervisor.open_pidfd_to_wait() else { return Ok(()) };
     if pidfd::signal(pidfd.as_fd(), libc::SIGTERM).is_err() || !process::wait_for_exit(&pidfd, TIMEOUT) {
         supervisor.kill_and_wait(TIMEOUT);
     }

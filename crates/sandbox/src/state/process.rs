@@ -2,7 +2,7 @@
 
 use saggar_sys::error::{Error, Result};
 use saggar_sys::read::{kernel_file, kernel_text};
-use saggar_sys::{Errno, SysResult, pidfd};
+use saggar_sys::{Errno, SysResult, pidfd, processes};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -32,10 +32,17 @@ impl ProcessId {
         ProcessId::from_pid(std::process::id().cast_signed())
     }
 
-    /// Whether it runs; false for a zombie.
+    /// Whether it runs; false for a zombie, and for a process that `/proc` hides.
     pub fn is_alive(&self) -> bool {
         let now = read_stat(self.pid);
         self.boot_id == boot_id() && now.is_some_and(|now| now.1 == self.start_time && !has_exited(now.0))
+    }
+
+    /// Whether it runs; where `/proc` hides the process (hidepid), whether any process of the same user has its pid. A
+    /// supervisor is hidden from its own user, since it is not dumpable.
+    pub fn is_alive_or_hidden(&self) -> bool {
+        self.is_alive()
+            || self.boot_id == boot_id() && read_stat(self.pid).is_none() && is_hidden_and_runs(self.pid)
     }
 
     /// The wait status (wait(2)) of a zombie, before its parent reaps it (field 52 of /proc/PID/stat).
@@ -50,17 +57,29 @@ impl ProcessId {
     /// Opens a pidfd of this process, and of no other with the same pid.
     ///
     /// # Errors
-    /// ESRCH when it has exited; those of pidfd_open(2).
+    /// ESRCH when it has exited or is hidden; those of pidfd_open(2).
     pub fn open_pidfd(&self) -> SysResult<OwnedFd> {
+        self.open_pidfd_if(ProcessId::is_alive)
+    }
+
+    /// Opens a pidfd to wait for the exit of this process, of which [`ProcessId::is_alive_or_hidden`] holds.
+    ///
+    /// # Errors
+    /// ESRCH when it has exited; those of pidfd_open(2).
+    pub fn open_pidfd_to_wait(&self) -> SysResult<OwnedFd> {
+        self.open_pidfd_if(ProcessId::is_alive_or_hidden)
+    }
+
+    fn open_pidfd_if(&self, is_it: impl FnOnce(&Self) -> bool) -> SysResult<OwnedFd> {
         let pidfd = pidfd::open(self.pid)?;
         // Checked after the open: this detects a pid that was reused before it.
-        if self.is_alive() { Ok(pidfd) } else { Err(Errno::ESRCH) }
+        if is_it(self) { Ok(pidfd) } else { Err(Errno::ESRCH) }
     }
 
     /// Kills the process and waits at most `max_wait` until it has ended; true if it has. False for a process that this
-    /// user cannot kill, or that hangs in the kernel.
+    /// user cannot kill, that hangs in the kernel, or that `/proc` hides: it could be another one.
     pub fn kill_and_wait(&self, max_wait: Duration) -> bool {
-        let Ok(pidfd) = self.open_pidfd() else { return !self.is_alive() };
+        let Ok(pidfd) = self.open_pidfd() else { return !self.is_alive_or_hidden() };
         let _ = pidfd::signal(pidfd.as_fd(), libc::SIGKILL);
         wait_for_exit(&pidfd, max_wait)
     }
@@ -84,6 +103,15 @@ pub fn wait_for_exit(pidfd: &OwnedFd, max_wait: Duration) -> bool {
     }
 }
 
+/// Whether a process that `/proc` does not show runs and takes signals of this process.
+fn is_hidden_and_runs(pid: i32) -> bool {
+    let Ok(pidfd) = pidfd::open(pid) else { return false };
+    // Without a signal, only the permission is checked (kill(2)).
+    pidfd::signal(pidfd.as_fd(), 0).is_ok()
+        && !wait_for_exit(&pidfd, Duration::ZERO)
+        && processes::are_hidden()
+}
+
 fn has_exited(state: u8) -> bool {
     matches!(state, b'Z' | b'X' | b'x')
 }
@@ -94,7 +122,15 @@ fn has_exited(state: u8) -> bool {
 /// [`saggar_sys::error::Code::System`] when there is none.
 pub fn start_time(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/stat");
-    let text = kernel_file(path.as_ref()).map_err(|e| Error::system(format_args!("read {path}"), e))?;
+    let text = kernel_file(path.as_ref()).map_err(|e| {
+        let error = Error::system(format_args!("read {path}"), e);
+        match processes::are_hidden() {
+            true => error.hint(
+                "/proc hides processes here (hidepid): mount it without, or with gid= of a group of the user",
+            ),
+            false => error,
+        }
+    })?;
     let (_, start_time) = parse_stat(&text)
         .ok_or_else(|| Error::system(format_args!("read {path}"), "it has no start time"))?;
     Ok(start_time)

@@ -1,6 +1,7 @@
 //! Causes of a failure: kernel settings, security modules, an outer container.
 
 use super::HostCheck;
+use crate::host::processes;
 use std::fs;
 use std::path::Path;
 
@@ -51,7 +52,7 @@ impl ProbeEnvironment {
                 Some(_) => Some("enforcing"),
                 None => None,
             },
-            hidepid: hidepid(&mounts),
+            hidepid: processes::hidepid_option(&mounts),
         }
     }
 
@@ -91,25 +92,4 @@ fn container_marker() -> Option<&'static str> {
         .into_iter()
         .find(|mark| Path::new(mark).exists())
         .or_else(|| std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "KUBERNETES_SERVICE_HOST is set"))
-}
-
-/// The `hidepid` option of `/proc`, if it is not off (proc(5)).
-fn hidepid(mounts: &str) -> Option<String> {
-    let proc = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
-    let options = proc.split(' ').nth(3)?;
-    let off = ["hidepid=0", "hidepid=off"];
-    options.split(',').find(|o| o.starts_with("hidepid=") && !off.contains(o)).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::hidepid;
-
-    #[test]
-    fn hidepid_is_that_of_the_uppermost_proc() {
-        let mounts = "proc /proc proc rw,hidepid=2 0 0\nproc /proc proc rw,hidepid=invisible 0 0\n";
-        assert_eq!(hidepid(mounts).as_deref(), Some("hidepid=invisible"));
-        assert_eq!(hidepid("proc /proc proc rw,hidepid=off 0 0\n"), None);
-        assert_eq!(hidepid("proc /x/proc proc rw,hidepid=2 0 0\n"), None);
-    }
 }
