@@ -19,8 +19,8 @@ use crate::stage::agent::wire::{InitReport, InitRequest};
 use crate::stage::wire::LEN;
 use saggar_sys::error::{Error, Result};
 use saggar_sys::scm::socket_pair;
-use saggar_sys::{Errno, pidfd, process, scm};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use saggar_sys::{Errno, pidfd, scm};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 /// A sandbox whose pid 1 exists. Dropping it ends the sandbox: pid 1 reads the end of the control stream.
@@ -74,14 +74,21 @@ pub fn start<M>(
     }
 }
 
+fn send_failed(errno: Errno) -> Error {
+    Error::system("send to pid 1 of the sandbox", errno)
+}
+
 impl LaunchedSandbox {
     /// Sends a request to pid 1.
     ///
     /// # Errors
     /// [`saggar_sys::error::Code::System`] when pid 1 has exited.
-    pub fn send(&self, request: InitRequest, fds: &[std::os::fd::RawFd]) -> Result<()> {
+    pub fn send(&self, request: InitRequest, fds: &[RawFd]) -> Result<()> {
+        self.try_send(request, fds).map_err(send_failed)
+    }
+
+    fn try_send(&self, request: InitRequest, fds: &[RawFd]) -> Result<(), Errno> {
         scm::send(self.control.as_fd(), &request.encode(), fds)
-            .map_err(|e| Error::system("send to pid 1 of the sandbox", e))
     }
 
     /// Makes the idmapped trees and sends them, while the child runs its other steps.
@@ -89,10 +96,10 @@ impl LaunchedSandbox {
         let trees = trees::idmapped_trees(plan, files)?;
         for some in trees.chunks(scm::MAX_FDS) {
             let fds: Vec<_> = some.iter().map(AsRawFd::as_raw_fd).collect();
-            match self.send(InitRequest::Trees, &fds) {
-                // A child that exited has reported the cause, which the supervisor must receive first.
-                Err(_) if process::is_ready(self.pidfd.as_raw_fd(), libc::POLLIN) == Ok(true) => break,
-                other => other?,
+            match self.try_send(InitRequest::Trees, &fds) {
+                // The child has closed its end, and exits: it has reported the cause, which the supervisor receives next.
+                Err(Errno::EPIPE | Errno::ECONNRESET) => break,
+                other => other.map_err(send_failed)?,
             }
         }
         Ok(())
