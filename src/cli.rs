@@ -15,7 +15,7 @@ use crate::spec::policy::{
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use keyword::KeywordParser;
+use keyword::keyword;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -130,7 +130,7 @@ pub struct SandboxArgs {
     #[arg(long)]
     pub env_all: bool,
     /// Set the network mode: none (loopback only), policy (allowed hosts only) or host
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = KeywordParser::<NetworkMode>::new())]
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = keyword!(NetworkMode))]
     pub net: Option<NetworkMode>,
     /// Allow connections to HOST, and deny all other hosts [default ports: 80,443]
     #[arg(long, value_name = "HOST[:PORT,…]")]
@@ -151,7 +151,7 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Set the profile: strict; container where /proc is masked; nesting for programs that create sandboxes
-    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = KeywordParser::<SandboxProfile>::new())]
+    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword!(SandboxProfile))]
     pub profile: Option<SandboxProfile>,
     /// Limit the memory of all processes together, without swap, e.g. 512M
     #[arg(long, value_name = "SIZE")]
@@ -208,10 +208,10 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "DIR")]
     pub mailbox_repo: Option<PathBuf>,
     /// Refuse to start if this protection is not available (see saggar-policy(5))
-    #[arg(long, value_name = "PROTECTION", hide_possible_values = true, value_parser = KeywordParser::<Protection>::new())]
+    #[arg(long, value_name = "PROTECTION", hide_possible_values = true, value_parser = keyword!(Protection))]
     pub require: Vec<Protection>,
     /// Start without this protection if it is not available
-    #[arg(long, value_name = "PROTECTION", hide_possible_values = true, value_parser = KeywordParser::<Protection>::new())]
+    #[arg(long, value_name = "PROTECTION", hide_possible_values = true, value_parser = keyword!(Protection))]
     pub prefer: Vec<Protection>,
     /// Print no message about limits that no cgroup enforces
     #[arg(long)]
@@ -311,7 +311,7 @@ pub struct AgentOptions {
     #[arg(long, value_name = "CMD ARG…")]
     pub agent_cmd: Option<AgentCommand>,
     /// Set the agent's protocol: stream-json, bridge, or demo (built in)
-    #[arg(long, value_name = "ADAPTER", hide_possible_values = true, value_parser = KeywordParser::<AdapterKind>::new())]
+    #[arg(long, value_name = "ADAPTER", hide_possible_values = true, value_parser = keyword!(AdapterKind))]
     pub adapter: Option<AdapterKind>,
     /// End the agent's program after this time without a turn, until the next turn, e.g. 10m
     #[arg(long, value_name = "DURATION")]
@@ -393,7 +393,7 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "FILE", requires = "prove")]
     pub policy: Option<PathBuf>,
     /// Set the profile of that sandbox
-    #[arg(long, value_name = "PROFILE", requires = "prove", hide_possible_values = true, value_parser = KeywordParser::<SandboxProfile>::new())]
+    #[arg(long, value_name = "PROFILE", requires = "prove", hide_possible_values = true, value_parser = keyword!(SandboxProfile))]
     pub profile: Option<SandboxProfile>,
     /// Print JSON
     #[arg(long)]

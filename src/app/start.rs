@@ -69,7 +69,8 @@ impl StartedSandbox {
         instead.explain(&mut missing);
         prepared.plan.process_limits = instead;
         prepared.plan.degraded.extend(missing);
-        start_report::log(prepared, &outcome.cgroup.paths());
+        let cgroups = outcome.cgroup.paths();
+        start_report::log(prepared, &cgroups);
         let main = outcome.cgroup.main();
         if runs_commands && let (Some(_), Some(path)) = (main, &guard.cgroups().unified) {
             exec::enable_memory_accounting(path);
@@ -77,6 +78,6 @@ impl StartedSandbox {
         // Before the clone: a key or a mailbox that cannot be used is known before there is a sandbox.
         let services = ServiceProcesses::start(&prepared.spec)?;
         let launched = launch::start(&prepared.plan, main.map(AsFd::as_fd), || outcome.cgroup.enter())?;
-        Ok(StartedSandbox { launched, guard, published, services, cgroups: outcome.cgroup.paths() })
+        Ok(StartedSandbox { launched, guard, published, services, cgroups })
     }
 }

@@ -1,23 +1,24 @@
 //! Keywords of a policy as values of options: shells complete them.
 
-use crate::spec::policy::Keyword;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
+use std::error::Error;
 use std::ffi::OsStr;
-use std::marker::PhantomData;
+use std::str::FromStr;
 
 /// Parses a keyword as a policy does, and lists all keywords of its kind for completion scripts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KeywordParser<T>(PhantomData<T>);
-
-impl<T> KeywordParser<T> {
-    /// Creates the parser.
-    pub(super) const fn new() -> Self {
-        KeywordParser(PhantomData)
-    }
+pub(super) struct KeywordParser<T: 'static> {
+    /// All keywords.
+    pub(super) all: &'static [T],
+    /// The keyword as written.
+    pub(super) name: fn(T) -> &'static str,
 }
 
-impl<T: Keyword + Send + Sync> TypedValueParser for KeywordParser<T> {
+impl<T> TypedValueParser for KeywordParser<T>
+where
+    T: FromStr<Err: Error + Send + Sync> + Copy + Send + Sync + 'static,
+{
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
@@ -25,6 +26,15 @@ impl<T: Keyword + Send + Sync> TypedValueParser for KeywordParser<T> {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(T::all().iter().map(|keyword| PossibleValue::new(keyword.keyword()))))
+        Some(Box::new(self.all.iter().map(|keyword| PossibleValue::new((self.name)(*keyword)))))
     }
 }
+
+/// The parser of an enum that `keywords!` has defined.
+macro_rules! keyword {
+    ($type:ty) => {
+        $crate::cli::keyword::KeywordParser { all: <$type>::ALL, name: <$type>::name }
+    };
+}
+
+pub(super) use keyword;

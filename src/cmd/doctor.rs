@@ -13,6 +13,7 @@ use crate::spec::agent::{INNER_ID, root_cgroup, system_paths};
 use crate::spec::policy::{self, EffectivePolicy, HomeSource, IdRange, PolicyOptions, PolicySources};
 use crate::spec::{HostIdMapping, RootCgroupSpec, SandboxIdentity};
 use crate::state::group_only_record;
+use crate::sys::caps::is_privileged_root;
 use crate::sys::file_worker::MIN_LANDLOCK_ABI;
 use crate::sys::landlock;
 use crate::text::one_line;
@@ -47,13 +48,9 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8> {
     Ok(u8::from(!ok))
 }
 
-fn is_privileged() -> bool {
-    nix::unistd::geteuid().is_root() && crate::sys::caps::has(crate::sys::caps::SYS_ADMIN)
-}
-
 /// Returns the identity that a sandbox of this caller has, the same as at a start.
 fn subject(current: PathBuf, base: u32) -> ProbeSubject {
-    let privileged = is_privileged();
+    let privileged = is_privileged_root();
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let inner = |own: u32| if privileged || uid == 0 { INNER_ID } else { own };
     let map = if privileged { HostIdMapping::Block { base } } else { HostIdMapping::Caller { uid, gid } };
@@ -85,7 +82,7 @@ fn own_processes(checks: &[HostCheck], range: IdRange, range_error: Option<&Erro
     let filters = checks.iter().any(|check| check.name == "seccomp" && check.status == CheckStatus::Ok);
     let domains = checks.iter().find(|check| check.name == "landlock");
     let abi = domains.filter(|check| check.status == CheckStatus::Ok).map_or(0, |_| landlock::abi());
-    let ids = is_privileged().then(|| match range_error {
+    let ids = is_privileged_root().then(|| match range_error {
         None => Ok(format!("supervisors with ids of {range}")),
         Some(error) => Err(error.hint_text().unwrap_or("widen sandbox.id_range").to_owned()),
     });
@@ -148,7 +145,7 @@ fn limits(root: Result<RootCgroupSpec>) -> Result<Vec<HostCheck>> {
 
 fn id_block(range: IdRange, available: Result<IdPoolUsage>) -> Option<HostCheck> {
     const NAME: &str = "id-range";
-    if !is_privileged() {
+    if !is_privileged_root() {
         return None;
     }
     Some(match available {
@@ -171,7 +168,7 @@ fn directories() -> Vec<HostCheck> {
         |(name, path): (&'static str, Result<PathBuf>)| match path.and_then(|path| check_directory(&path)) {
             Ok(detail) => HostCheck::ok(name, detail),
             // An ordinary user runs wrap without either. Root needs the locks of the runtime directory.
-            Err(error) if name == "runtime-directory" && is_privileged() => {
+            Err(error) if name == "runtime-directory" && is_privileged_root() => {
                 with_hint(HostCheck::missing(name, error.to_string()), &error)
             }
             Err(error) => with_hint(HostCheck::degraded(name, error.to_string()), &error),
@@ -207,7 +204,7 @@ fn disk() -> Option<HostCheck> {
         false => "memory cannot take the changes of an overlay before Linux 6.6",
     };
     let prjquota = "keep sessions on an ext4 or xfs that is mounted with prjquota";
-    Some(if !is_privileged() {
+    Some(if !is_privileged_root() {
         HostCheck::degraded(NAME, format!("{no_quota}; {overlays}; a copy on disk is not bounded"))
             .with_remedy("saggar agent --workspace-overlay --home tmp, or wrap --workspace-overlay")
     } else if let Some(no_image) = disk_bounds::disk_image_obstacle() {
@@ -231,7 +228,7 @@ fn with_hint(check: HostCheck, error: &Error) -> HostCheck {
 /// it. Where that cannot be kept, what neither a start nor the policy hides is reported.
 fn group_only_paths(policy: Option<&EffectivePolicy>) -> Option<HostCheck> {
     const NAME: &str = "group-only-files";
-    if is_privileged() {
+    if is_privileged_root() {
         return None;
     }
     const NOTHING: &str = "programs can read nothing of /usr and /etc through a group alone";

@@ -15,6 +15,7 @@ mod prove;
 mod quarantine;
 mod remote;
 mod session;
+mod shell_command;
 mod stats;
 mod wrap;
 

@@ -43,7 +43,7 @@ fn host_gaps(policy: &EffectivePolicy) -> HostGaps {
     let is_container = policy.profile.value == SandboxProfile::Container;
     HostGaps {
         new_proc: is_container && proc_obstacle::refuses_new_proc(),
-        own_ids: nix::unistd::geteuid().is_root() && !caps::has(caps::SYS_ADMIN),
+        own_ids: nix::unistd::geteuid().is_root() && !caps::is_privileged_root(),
     }
 }
 

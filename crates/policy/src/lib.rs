@@ -104,5 +104,5 @@ pub use resources::{CpusetList, DiskName, DiskRates, HugePageSize};
 pub use schema::schema;
 pub use units::{ByteSize, CpuCount, TimeSpan};
 pub use update::{update_limits, update_network};
-pub use value::{BadValue, Keyword};
+pub use value::BadValue;
 pub use workspace_pattern::{PatternSet, WorkspacePattern};

@@ -80,14 +80,6 @@ macro_rules! value_schema {
     };
 }
 
-/// A keyword of a policy: one of a fixed set.
-pub trait Keyword: std::str::FromStr<Err = BadValue> + Copy + 'static {
-    /// Every keyword of the set, in order.
-    fn all() -> &'static [Self];
-    /// The keyword as written in a policy.
-    fn keyword(self) -> &'static str;
-}
-
 /// Defines an enum of keywords: variants, their texts, and all conversions.
 macro_rules! keywords {
     ($(#[$meta:meta])* $what:literal $name:ident {
@@ -104,15 +96,6 @@ macro_rules! keywords {
             /// The keyword as written in a policy.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)+ }
-            }
-        }
-
-        impl $crate::value::Keyword for $name {
-            fn all() -> &'static [Self] {
-                Self::ALL
-            }
-            fn keyword(self) -> &'static str {
-                self.name()
             }
         }
 

@@ -53,6 +53,11 @@ pub fn has(capability: u32) -> bool {
         && data[(capability / 32) as usize].effective & (1 << (capability % 32)) != 0
 }
 
+/// Whether this process is root with CAP_SYS_ADMIN. Only then sandboxes have ids of a block, quotas and disk images.
+pub fn is_privileged_root() -> bool {
+    nix::unistd::geteuid().is_root() && has(SYS_ADMIN)
+}
+
 /// The effective capability set as bits.
 pub fn effective() -> u64 {
     let header = CapHeader { version: VERSION_3, pid: 0 };

@@ -2,6 +2,7 @@
 
 mod protected_paths;
 mod repository;
+mod surroundings;
 
 use repository::{GitMount, RepositoryAccess};
 pub(crate) use repository::{agent_start_directory, start_directory, workspace_of};
@@ -10,7 +11,7 @@ use super::program_lookup::{self, ProgramBind, VisibleTrees};
 use super::{SandboxOptions, mailbox, model_api, shared_directories, sockets};
 use crate::cgroup::SandboxCgroups;
 use crate::error::{Code, Error, Result};
-use crate::host::{self, HostFacts, PathKind, network_namespace, proc_obstacle};
+use crate::host::{self, HostFacts, PathKind};
 use crate::id::SandboxId;
 use crate::launch::agent::cleanup::{self, ClaimedEntries};
 use crate::launch::agent::skipped_entries::{SkippedEntries, SkippingIndex};
@@ -24,15 +25,14 @@ use crate::session::quarantine::Quarantine;
 use crate::session::repository::{OutsideGitDirectory, plain_path};
 use crate::session::session_project::SessionProject;
 use crate::session::workspace_scan::WorkspaceScanner;
-use crate::spec::agent::{self, AgentSandboxRequest, NetworkFallback, OuterContainer, SANDBOX_HOME};
+use crate::spec::agent::{self, AgentSandboxRequest, SANDBOX_HOME};
 use crate::spec::hidden_in_git;
 use crate::spec::policy::{
     self, BindAccess, EffectivePolicy, HomeSource, LoadedPolicy, PolicyLayer, PolicyOptions, PolicyPart,
     PolicySources, Setting, UserPath,
 };
 use crate::spec::{
-    GitIndexSpec, HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, Protection,
-    ProtectionStrength, SandboxSpec,
+    GitIndexSpec, HostIdMapping, ModelApiSpec, MountKind, Origin, OverlayUpper, PinnedPath, SandboxSpec,
 };
 use crate::state::group_only_record::{self, Keep};
 use crate::supervise::quarantine_monitor::{QuarantineMonitor, finish_abandoned_scans};
@@ -387,8 +387,8 @@ pub(crate) fn prepare(
         terminal: request.inherits_streams && has_terminal()?,
         // Servers ask for files beside an agent alone.
         visible_workspace: !request.inherits_streams,
-        container: outer_container(effective),
-        network_fallback: without_network(effective, &request),
+        container: surroundings::outer_container(effective),
+        network_fallback: surroundings::without_network(effective, &request),
     };
     let mut spec = agent::lower_policy(effective, sandbox_request)?;
     hide_group_only_paths(&mut spec, if request.will_start { Keep::Record } else { Keep::Nothing });
@@ -546,36 +546,10 @@ fn program_bind(
     Ok(outside)
 }
 
-/// What a sandbox of the profile `container` has of the container.
-fn outer_container(policy: &EffectivePolicy) -> Option<OuterContainer> {
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (policy.profile.value == policy::SandboxProfile::Container).then(|| {
-        let name =
-            nix::sys::utsname::uname().ok().and_then(|names| names.nodename().to_str().map(str::to_owned));
-        OuterContainer {
-            shows_proc: proc_obstacle::refuses_new_proc(),
-            host_name: name.filter(|name| name.bytes().all(is_name)).unwrap_or_default(),
-        }
-    })
-}
-
-/// Where no network namespace is to be had and the policy goes on all the same, what there is instead.
-fn without_network(policy: &EffectivePolicy, request: &LaunchRequest) -> Option<NetworkFallback> {
-    let wants = policy.network.value != policy::NetworkMode::Host;
-    let is_preferred = policy.strength(Protection::Network) == ProtectionStrength::Prefer;
-    let why = (wants && is_preferred).then(network_namespace::network_namespace_obstacle).flatten()?;
-    Some(NetworkFallback {
-        reason: why,
-        resolv_conf: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
-        unix_listeners: request.agent_folder.is_some()
-            && policy.adapter.as_ref().is_some_and(|adapter| adapter.value == policy::AdapterKind::Bridge),
-    })
-}
-
 /// Who the programs are: root of the host takes a block of ids, an ordinary user has its own.
 fn identity(policy: &EffectivePolicy, start: bool) -> Result<(HostIdMapping, Option<IdBlock>)> {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-    if uid != 0 || !crate::sys::caps::has(crate::sys::caps::SYS_ADMIN) {
+    if !crate::sys::caps::is_privileged_root() {
         return Ok((HostIdMapping::Caller { uid, gid }, None));
     }
     let range = policy.ids.range.value;

@@ -53,7 +53,10 @@ pub(super) fn busy_error(id: &SandboxId) -> Error {
 }
 
 /// Ends the supervisor, if there is one; one that does not hear is killed.
-fn stop_supervisor(record: &SessionRecord) -> Result<()> {
+///
+/// # Errors
+/// [`Code::System`] for one that outlives that.
+pub(super) fn stop_supervisor(record: &SessionRecord) -> Result<()> {
     let Some(supervisor) = &record.supervisor else { return Ok(()) };
     // It may be gone by now.
     let Ok(pidfd) = supervisor.open_pidfd_to_wait() else { return Ok(()) };

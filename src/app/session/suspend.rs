@@ -1,5 +1,6 @@
 //! Ends the sandbox of a session, which can be resumed later.
 
+use super::end::stop_supervisor;
 use crate::error::Result;
 use crate::session::record::SessionRecord;
 use crate::state::process;
@@ -13,12 +14,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Ends the supervisor of a session, if it has one. The session is paused then, as after any SIGTERM.
 ///
 /// # Errors
-/// [`crate::error::Code::Invalid`] for a session that does not exist.
+/// [`crate::error::Code::Invalid`] for a session that does not exist; as [`stop_supervisor`].
 pub(crate) fn suspend(session: &str) -> Result<()> {
     let (_, _, record) = SessionRecord::find(session)?;
     let Some(supervisor) = record.supervisor.as_ref().filter(|_| record.is_served()) else { return Ok(()) };
-    // It may be gone by now.
-    let Ok(pidfd) = supervisor.open_pidfd_to_wait() else { return Ok(()) };
+    // It may be gone by now, or hidden: a signal could then reach another process.
+    let Ok(pidfd) = supervisor.open_pidfd() else { return stop_supervisor(&record) };
     if pidfd::signal(pidfd.as_fd(), libc::SIGTERM).is_err() || !process::wait_for_exit(&pidfd, TIMEOUT) {
         supervisor.kill_and_wait(TIMEOUT);
     }

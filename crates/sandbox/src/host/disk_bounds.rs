@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The reason why no project quota can be set at `path`, which may not exist yet; `None` if one can.
 pub fn project_quota_obstacle(path: &Path) -> Option<String> {
-    if !nix::unistd::geteuid().is_root() || !caps::has(caps::SYS_ADMIN) {
+    if !caps::is_privileged_root() {
         return Some("only root can set a quota".to_owned());
     }
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
@@ -28,7 +28,7 @@ pub fn project_quota_obstacle(path: &Path) -> Option<String> {
 
 /// The reason why no image file can be mounted as ext4; `None` if one can.
 pub fn disk_image_obstacle() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() || !caps::has(caps::SYS_ADMIN) {
+    if !caps::is_privileged_root() {
         return Some("only root can mount one".to_owned());
     }
     if let Err(error) = File::options().read(true).write(true).open("/dev/loop-control") {

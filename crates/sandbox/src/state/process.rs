@@ -34,15 +34,19 @@ impl ProcessId {
 
     /// Whether it runs; false for a zombie, and for a process that `/proc` hides.
     pub fn is_alive(&self) -> bool {
-        let now = read_stat(self.pid);
-        self.boot_id == boot_id() && now.is_some_and(|now| now.1 == self.start_time && !has_exited(now.0))
+        self.boot_id == boot_id() && read_stat(self.pid).is_some_and(|now| self.runs_as(now))
     }
 
     /// Whether it runs; where `/proc` hides the process (hidepid), whether any process of the same user has its pid. A
     /// supervisor is hidden from its own user, since it is not dumpable.
     pub fn is_alive_or_hidden(&self) -> bool {
-        self.is_alive()
-            || self.boot_id == boot_id() && read_stat(self.pid).is_none() && is_hidden_and_runs(self.pid)
+        self.boot_id == boot_id()
+            && read_stat(self.pid).map_or_else(|| is_hidden_and_runs(self.pid), |now| self.runs_as(now))
+    }
+
+    /// Whether a state and a start time are those of this process, and it runs.
+    fn runs_as(&self, (state, start_time): (u8, u64)) -> bool {
+        start_time == self.start_time && !has_exited(state)
     }
 
     /// The wait status (wait(2)) of a zombie, before its parent reaps it (field 52 of /proc/PID/stat).

@@ -10,6 +10,12 @@ const APPARMOR_REMEDY: &str = "install -m 644 /usr/share/saggar/apparmor/saggar 
 const SECCOMP_REMEDY: &str = "a seccomp filter around saggar refuses it: start the container with \
                         --security-opt seccomp=unconfined, or with a profile that allows it";
 
+/// The remedy for a `/proc` of which parts are covered, as in most containers.
+pub const MASKED_PROC_REMEDY: &str = "something lies over parts of /proc here: start the container around saggar with \
+                        --security-opt systempaths=unconfined (docker), --security-opt unmask=ALL (podman) or procMount: \
+                        Unmasked (kubernetes); or use --profile container, if the policy permits it: programs then see \
+                        the processes of the container";
+
 const FALLBACK_REMEDY: &str = "see saggar-security(7)";
 
 /// The remedy for a user namespace that cannot be created (user_namespaces(7), clone(2)).
@@ -79,11 +85,7 @@ pub(crate) fn first_mount(errno: Errno, environment: &ProbeEnvironment) -> Strin
 /// The remedy for a new `/proc` (the kernel permits it only if the existing one is completely visible).
 pub fn proc(errno: Errno, environment: &ProbeEnvironment) -> String {
     match errno {
-        Errno::EPERM => "something lies over parts of /proc here: start the container around saggar with \
-                         --security-opt systempaths=unconfined (docker), --security-opt unmask=ALL (podman) \
-                         or procMount: Unmasked (kubernetes); or use --profile container, with which programs see the \
-                         processes of the container"
-            .into(),
+        Errno::EPERM => MASKED_PROC_REMEDY.into(),
         _ => newer_kernel(errno, "5.8", environment),
     }
 }

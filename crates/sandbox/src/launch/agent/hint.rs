@@ -1,5 +1,6 @@
 //! Hints for failed steps of an agent's sandbox, by step and error number.
 
+use crate::host::probe::remedy::MASKED_PROC_REMEDY;
 use crate::plan::agent::AgentPlan;
 use crate::plan::agent::step::{AgentStep, BindSource};
 use saggar_sys::Errno;
@@ -34,12 +35,7 @@ fn for_step(step: &AgentStep, errno: Errno) -> Option<&'static str> {
         (AgentStep::Overlay { .. }, Errno::EOPNOTSUPP) => {
             "the file system that takes the changes has no user attributes (tmpfs has them since Linux 6.6)"
         }
-        (AgentStep::Proc { .. }, Errno::EPERM) => {
-            "the kernel gives a fresh /proc only where the host's own is wholly visible: this host is a container \
-             whose /proc is masked; start it with --security-opt systempaths=unconfined (docker), --security-opt \
-             unmask=ALL (podman) or procMount: Unmasked (kubernetes), or use --profile container, if the policy \
-             permits it: programs then see the processes of the container"
-        }
+        (AgentStep::Proc { .. }, Errno::EPERM) => MASKED_PROC_REMEDY,
         (AgentStep::Bind { source: BindSource::Checked { .. }, .. }, Errno::ESTALE) => {
             "the path was exchanged while saggar started: something else works on this directory"
         }
