@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use tempfile::TempDir;
 
 use super::binary;
@@ -130,6 +132,7 @@ impl Place {
             command.env("SAGGAR_STATE_DIR", self.join("state/saggar"));
         }
         self.caller.apply(&mut command);
+        default_ending_signals(&mut command);
         command
     }
 
@@ -159,4 +162,19 @@ impl Place {
         self.caller.own(path);
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
+}
+
+/// Gives the command the default actions of the signals that ask for an end. A shell that starts the tests in the
+/// background, and nohup, have some of them ignored, and saggar goes on to ignore what it inherits so.
+#[allow(unsafe_code, reason = "no library resets actions in a child alone")]
+fn default_ending_signals(command: &mut Command) {
+    let reset = || {
+        for ending in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
+            // SAFETY: the default action runs no code of this process.
+            unsafe { signal(ending, SigHandler::SigDfl) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: sigaction(2) may be called between fork and execve (signal-safety(7)).
+    unsafe { command.pre_exec(reset) };
 }
